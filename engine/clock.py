@@ -46,16 +46,23 @@ class ClockBase:
 
 
 class SystemClock:
-    """Monotonic; `wall_jump_s` tells how far the wall clock has since moved away from it."""
+    """Monotonic. The wall clock may jump under it; that is told, never followed."""
 
     def __init__(self, base: ClockBase | None = None) -> None:
         self.base = base or ClockBase(time.time(), time.monotonic())
+        self._drift_s = 0.0
 
     def now(self) -> float:
         return time.monotonic() - self.base.monotonic_s
 
-    def wall_jump_s(self) -> float:
-        return time.time() - self.base.unix(self.now())
+    def take_wall_jump_s(self, at_least_s: float) -> float:
+        """How far the wall clock has moved away since last asked; 0 below `at_least_s`."""
+        drift = time.time() - self.base.unix(self.now())
+        jump = drift - self._drift_s
+        if abs(jump) < at_least_s:
+            return 0.0
+        self._drift_s = drift
+        return jump
 
 
 class TurnedClock:

@@ -143,7 +143,7 @@ def read_name(r: Reader, key: str = "name") -> str:
     return name
 
 
-def _tenant(r: Reader) -> Tenant:
+def read_tenant(r: Reader) -> Tenant:
     tenant = Tenant(
         name=read_name(r),
         weight=r.number("weight", 1.0, above=0),
@@ -161,7 +161,7 @@ def _tenant(r: Reader) -> Tenant:
     return tenant
 
 
-def _limits(r: Reader) -> Limits:
+def read_limits(r: Reader) -> Limits:
     names = {f: getattr(Limits(), f) for f in Limits.__slots__}
     zero_allowed = {"bypass", "preemptions", "prefetch"}
     limits = Limits(
@@ -172,7 +172,7 @@ def _limits(r: Reader) -> Limits:
 
 
 def _settings(r: Reader, folder: Path) -> Settings:
-    tenants = tuple(_tenant(t) for t in r.tables("tenant"))
+    tenants = tuple(read_tenant(t) for t in r.tables("tenant"))
     adapters: list[tuple[str, str]] = []
     for a in r.tables("adapter"):
         adapters.append((read_name(a), str((folder / a.text("path")).resolve())))
@@ -185,7 +185,7 @@ def _settings(r: Reader, folder: Path) -> Settings:
         policy=r.text("policy", "vtc", choices=POLICIES),
         bucket_s=r.number("bucket_s", 60.0, above=0),
         provisional_s=r.number("provisional_s", 10.0, above=0),
-        limits=_limits(r.table("limits")),
+        limits=read_limits(r.table("limits")),
         tenants=tenants,
         adapters=tuple(adapters),
     )
@@ -197,7 +197,8 @@ def _settings(r: Reader, folder: Path) -> Settings:
         for name in t.adapters:
             if name not in known:
                 raise SettingsError(
-                    f"{r.where}: tenant {t.name!r} lists adapter {name!r}, which no [[adapter]] names"
+                    f"{r.where}: tenant {t.name!r} lists adapter {name!r}, "
+                    "which no [[adapter]] names"
                 )
     return settings
 

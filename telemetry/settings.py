@@ -72,13 +72,22 @@ class Reader:
         return value
 
     def number(
-        self, key: str, default: Any = ..., *, at_least: float | None = None, above: float | None = None
+        self,
+        key: str,
+        default: Any = ...,
+        *,
+        at_least: float | None = None,
+        above: float | None = None,
     ) -> Any:
         value = self._take(key, default)
         if value is default and key not in self._table:
             return value
         bad = isinstance(value, bool) or not isinstance(value, int | float) or value != value
-        if bad or (at_least is not None and value < at_least) or (above is not None and value <= above):
+        if (
+            bad
+            or (at_least is not None and value < at_least)
+            or (above is not None and value <= above)
+        ):
             raise self.fail(key, "expected a number" + _range(at_least, above))
         return float(value)
 
@@ -107,7 +116,9 @@ class Reader:
             raise self.fail(key, "a value stands in it twice")
         return tuple(value)
 
-    def numbers(self, key: str, default: Any = ..., *, length: int | None = None) -> tuple[float, ...]:
+    def numbers(
+        self, key: str, default: Any = ..., *, length: int | None = None
+    ) -> tuple[float, ...]:
         value = self._take(key, default)
         if not isinstance(value, list | tuple) or any(
             isinstance(v, bool) or not isinstance(v, int | float) for v in value

@@ -1,4 +1,4 @@
-"""What the scheduler hands to a runner, and what it gets back. Values only; no tensors, no queues."""
+"""What the scheduler hands to a runner, and what it gets back. Values; no tensors, no queues."""
 
 from __future__ import annotations
 

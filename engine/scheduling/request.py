@@ -9,6 +9,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from engine.scheduling.waits import Waits
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -30,7 +32,6 @@ class Ask:
     seed: int | None = None
     stop_tokens: frozenset[int] = frozenset()
     is_retry: bool = False
-    deadline_s: float | None = None
 
 
 class State(enum.Enum):
@@ -63,7 +64,11 @@ class Request:
     computed: int = 0
     high_water: int = 0  # most tokens ever computed: beyond it work is new, below it recomputed
     charged_prompt: bool = False
+    bypassed: int = 0
     preemptions: int = 0
+    last_step: int = 0
+    waits: Waits = field(default_factory=Waits)
+    stall_s: float = 0.0
     recomputed: int = 0
     adapter_state: str | None = None
     policy_version: int = 1

@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!telemetry/proto/tenantscope.proto\x12\x0etenantscope.v1\"b\n\x0c\x46rontMessage\x12\"\n\x03\x61sk\x18\x01 \x01(\x0b\x32\x13.tenantscope.v1.AskH\x00\x12&\n\x05\x61\x62ort\x18\x02 \x01(\x0b\x32\x15.tenantscope.v1.AbortH\x00\x42\x06\n\x04\x62ody\"\xdc\x01\n\x03\x41sk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x03(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x11\n\tarrived_s\x18\x05 \x01(\x01\x12\x12\n\nadmitted_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x61\x64\x61pter\x18\x07 \x01(\t\x12\x13\n\x0btemperature\x18\x08 \x01(\x01\x12\x11\n\x04seed\x18\t \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nignore_eos\x18\n \x01(\x08\x12\x10\n\x08is_retry\x18\x0b \x01(\x08\x42\x07\n\x05_seed\"\x1b\n\x05\x41\x62ort\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"_\n\rWorkerMessage\x12(\n\x06tokens\x18\x01 \x03(\x0b\x32\x18.tenantscope.v1.TokenOut\x12$\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x15.tenantscope.v1.Ended\"-\n\x08TokenOut\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\r\"z\n\x05\x45nded\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x15\n\routput_tokens\x18\x05 \x01(\r\x12\x0e\n\x06ttft_s\x18\x06 \x01(\x01\"\x0f\n\rStatusRequest\"\x87\x02\n\x0bStatusReply\x12\x0e\n\x06\x65ngine\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x03\x12\x0f\n\x07running\x18\x06 \x01(\x03\x12\x0f\n\x07waiting\x18\x07 \x01(\x03\x12\x18\n\x10last_token_age_s\x18\x08 \x01(\x01\x12\r\n\x05steps\x18\t \x01(\x03\x12\x15\n\routput_tokens\x18\n \x01(\x03\x12\r\n\x05now_s\x18\x0b \x01(\x01\x12\r\n\x05pages\x18\x0c \x01(\x03\x12\x12\n\nfree_pages\x18\r \x01(\x03\x12\x0e\n\x06\x66rozen\x18\x0e \x01(\x08\"P\n\x10SetPolicyRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x0b\n\x03who\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x12\n\nif_version\x18\x04 \x01(\x03\"3\n\x0eSetPolicyReply\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x10\n\x08previous\x18\x02 \x01(\t\"7\n\rRecentRequest\x12\x13\n\x0b\x66rom_unix_s\x18\x01 \x01(\x01\x12\x11\n\tto_unix_s\x18\x02 \x01(\x01\",\n\x0bRecentReply\x12\x0f\n\x07metrics\x18\x01 \x03(\x0c\x12\x0c\n\x04logs\x18\x02 \x03(\x0c\"\xa8\x01\n\x0cQueryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12@\n\nparameters\x18\x02 \x03(\x0b\x32,.tenantscope.v1.QueryRequest.ParametersEntry\x1aH\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.tenantscope.v1.Value:\x02\x38\x01\"\x98\x01\n\x05Value\x12\x0e\n\x04null\x18\x01 \x01(\x08H\x00\x12\x11\n\x07\x62oolean\x18\x02 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x03 \x01(\x03H\x00\x12\x10\n\x06number\x18\x04 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x05 \x01(\tH\x00\x12/\n\x08integers\x18\x06 \x01(\x0b\x32\x1b.tenantscope.v1.IntegerListH\x00\x42\x06\n\x04kind\"\x1d\n\x0bIntegerList\x12\x0e\n\x06values\x18\x01 \x03(\x03\",\n\x03Row\x12%\n\x06values\x18\x01 \x03(\x0b\x32\x15.tenantscope.v1.Value\"?\n\tQueryRows\x12\x0f\n\x07\x63olumns\x18\x01 \x03(\t\x12!\n\x04rows\x18\x02 \x03(\x0b\x32\x13.tenantscope.v1.Row\"\r\n\x0bInfoRequest\"y\n\tInfoReply\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x03\x12\x0c\n\x04rows\x18\x04 \x01(\x03\x12\x16\n\x0erefused_points\x18\x05 \x01(\x03\x12\x1a\n\x12last_ingest_unix_s\x18\x06 \x01(\x01\x32\xad\x02\n\x06Worker\x12H\n\x05\x44rive\x12\x1c.tenantscope.v1.FrontMessage\x1a\x1d.tenantscope.v1.WorkerMessage(\x01\x30\x01\x12\x44\n\x06Status\x12\x1d.tenantscope.v1.StatusRequest\x1a\x1b.tenantscope.v1.StatusReply\x12M\n\tSetPolicy\x12 .tenantscope.v1.SetPolicyRequest\x1a\x1e.tenantscope.v1.SetPolicyReply\x12\x44\n\x06Recent\x12\x1d.tenantscope.v1.RecentRequest\x1a\x1b.tenantscope.v1.RecentReply2\x8b\x01\n\x05Store\x12\x42\n\x05Query\x12\x1c.tenantscope.v1.QueryRequest\x1a\x19.tenantscope.v1.QueryRows0\x01\x12>\n\x04Info\x12\x1b.tenantscope.v1.InfoRequest\x1a\x19.tenantscope.v1.InfoReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!telemetry/proto/tenantscope.proto\x12\x0etenantscope.v1\"b\n\x0c\x46rontMessage\x12\"\n\x03\x61sk\x18\x01 \x01(\x0b\x32\x13.tenantscope.v1.AskH\x00\x12&\n\x05\x61\x62ort\x18\x02 \x01(\x0b\x32\x15.tenantscope.v1.AbortH\x00\x42\x06\n\x04\x62ody\"\xdc\x01\n\x03\x41sk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x03(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x11\n\tarrived_s\x18\x05 \x01(\x01\x12\x12\n\nadmitted_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x61\x64\x61pter\x18\x07 \x01(\t\x12\x13\n\x0btemperature\x18\x08 \x01(\x01\x12\x11\n\x04seed\x18\t \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nignore_eos\x18\n \x01(\x08\x12\x10\n\x08is_retry\x18\x0b \x01(\x08\x42\x07\n\x05_seed\"\x1b\n\x05\x41\x62ort\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"_\n\rWorkerMessage\x12(\n\x06tokens\x18\x01 \x03(\x0b\x32\x18.tenantscope.v1.TokenOut\x12$\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x15.tenantscope.v1.Ended\"-\n\x08TokenOut\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\r\"z\n\x05\x45nded\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x15\n\routput_tokens\x18\x05 \x01(\r\x12\x0e\n\x06ttft_s\x18\x06 \x01(\x01\"\x0f\n\rStatusRequest\"\x82\x03\n\x0bStatusReply\x12\x0e\n\x06\x65ngine\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x03\x12\x0f\n\x07running\x18\x06 \x01(\x03\x12\x0f\n\x07waiting\x18\x07 \x01(\x03\x12\x18\n\x10last_token_age_s\x18\x08 \x01(\x01\x12\r\n\x05steps\x18\t \x01(\x03\x12\x15\n\routput_tokens\x18\n \x01(\x03\x12\r\n\x05now_s\x18\x0b \x01(\x01\x12\r\n\x05pages\x18\x0c \x01(\x03\x12\x12\n\nfree_pages\x18\r \x01(\x03\x12\x0e\n\x06\x66rozen\x18\x0e \x01(\x08\x12\x44\n\radapter_pages\x18\x0f \x03(\x0b\x32-.tenantscope.v1.StatusReply.AdapterPagesEntry\x1a\x33\n\x11\x41\x64\x61pterPagesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"P\n\x10SetPolicyRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x0b\n\x03who\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x12\n\nif_version\x18\x04 \x01(\x03\"3\n\x0eSetPolicyReply\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x10\n\x08previous\x18\x02 \x01(\t\"7\n\rRecentRequest\x12\x13\n\x0b\x66rom_unix_s\x18\x01 \x01(\x01\x12\x11\n\tto_unix_s\x18\x02 \x01(\x01\",\n\x0bRecentReply\x12\x0f\n\x07metrics\x18\x01 \x03(\x0c\x12\x0c\n\x04logs\x18\x02 \x03(\x0c\"\xa8\x01\n\x0cQueryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12@\n\nparameters\x18\x02 \x03(\x0b\x32,.tenantscope.v1.QueryRequest.ParametersEntry\x1aH\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.tenantscope.v1.Value:\x02\x38\x01\"\x98\x01\n\x05Value\x12\x0e\n\x04null\x18\x01 \x01(\x08H\x00\x12\x11\n\x07\x62oolean\x18\x02 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x03 \x01(\x03H\x00\x12\x10\n\x06number\x18\x04 \x01(\x01H\x00\x12\x0e\n\x04text\x18\x05 \x01(\tH\x00\x12/\n\x08integers\x18\x06 \x01(\x0b\x32\x1b.tenantscope.v1.IntegerListH\x00\x42\x06\n\x04kind\"\x1d\n\x0bIntegerList\x12\x0e\n\x06values\x18\x01 \x03(\x03\",\n\x03Row\x12%\n\x06values\x18\x01 \x03(\x0b\x32\x15.tenantscope.v1.Value\"?\n\tQueryRows\x12\x0f\n\x07\x63olumns\x18\x01 \x03(\t\x12!\n\x04rows\x18\x02 \x03(\x0b\x32\x13.tenantscope.v1.Row\"\r\n\x0bInfoRequest\"y\n\tInfoReply\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x03\x12\x0c\n\x04rows\x18\x04 \x01(\x03\x12\x16\n\x0erefused_points\x18\x05 \x01(\x03\x12\x1a\n\x12last_ingest_unix_s\x18\x06 \x01(\x01\x32\xad\x02\n\x06Worker\x12H\n\x05\x44rive\x12\x1c.tenantscope.v1.FrontMessage\x1a\x1d.tenantscope.v1.WorkerMessage(\x01\x30\x01\x12\x44\n\x06Status\x12\x1d.tenantscope.v1.StatusRequest\x1a\x1b.tenantscope.v1.StatusReply\x12M\n\tSetPolicy\x12 .tenantscope.v1.SetPolicyRequest\x1a\x1e.tenantscope.v1.SetPolicyReply\x12\x44\n\x06Recent\x12\x1d.tenantscope.v1.RecentRequest\x1a\x1b.tenantscope.v1.RecentReply2\x8b\x01\n\x05Store\x12\x42\n\x05Query\x12\x1c.tenantscope.v1.QueryRequest\x1a\x19.tenantscope.v1.QueryRows0\x01\x12>\n\x04Info\x12\x1b.tenantscope.v1.InfoRequest\x1a\x19.tenantscope.v1.InfoReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'telemetry.proto.tenantscope_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_STATUSREPLY_ADAPTERPAGESENTRY']._loaded_options = None
+  _globals['_STATUSREPLY_ADAPTERPAGESENTRY']._serialized_options = b'8\001'
   _globals['_QUERYREQUEST_PARAMETERSENTRY']._loaded_options = None
   _globals['_QUERYREQUEST_PARAMETERSENTRY']._serialized_options = b'8\001'
   _globals['_FRONTMESSAGE']._serialized_start=53
@@ -48,33 +50,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREQUEST']._serialized_start=673
   _globals['_STATUSREQUEST']._serialized_end=688
   _globals['_STATUSREPLY']._serialized_start=691
-  _globals['_STATUSREPLY']._serialized_end=954
-  _globals['_SETPOLICYREQUEST']._serialized_start=956
-  _globals['_SETPOLICYREQUEST']._serialized_end=1036
-  _globals['_SETPOLICYREPLY']._serialized_start=1038
-  _globals['_SETPOLICYREPLY']._serialized_end=1089
-  _globals['_RECENTREQUEST']._serialized_start=1091
-  _globals['_RECENTREQUEST']._serialized_end=1146
-  _globals['_RECENTREPLY']._serialized_start=1148
-  _globals['_RECENTREPLY']._serialized_end=1192
-  _globals['_QUERYREQUEST']._serialized_start=1195
-  _globals['_QUERYREQUEST']._serialized_end=1363
-  _globals['_QUERYREQUEST_PARAMETERSENTRY']._serialized_start=1291
-  _globals['_QUERYREQUEST_PARAMETERSENTRY']._serialized_end=1363
-  _globals['_VALUE']._serialized_start=1366
-  _globals['_VALUE']._serialized_end=1518
-  _globals['_INTEGERLIST']._serialized_start=1520
-  _globals['_INTEGERLIST']._serialized_end=1549
-  _globals['_ROW']._serialized_start=1551
-  _globals['_ROW']._serialized_end=1595
-  _globals['_QUERYROWS']._serialized_start=1597
-  _globals['_QUERYROWS']._serialized_end=1660
-  _globals['_INFOREQUEST']._serialized_start=1662
-  _globals['_INFOREQUEST']._serialized_end=1675
-  _globals['_INFOREPLY']._serialized_start=1677
-  _globals['_INFOREPLY']._serialized_end=1798
-  _globals['_WORKER']._serialized_start=1801
-  _globals['_WORKER']._serialized_end=2102
-  _globals['_STORE']._serialized_start=2105
-  _globals['_STORE']._serialized_end=2244
+  _globals['_STATUSREPLY']._serialized_end=1077
+  _globals['_STATUSREPLY_ADAPTERPAGESENTRY']._serialized_start=1026
+  _globals['_STATUSREPLY_ADAPTERPAGESENTRY']._serialized_end=1077
+  _globals['_SETPOLICYREQUEST']._serialized_start=1079
+  _globals['_SETPOLICYREQUEST']._serialized_end=1159
+  _globals['_SETPOLICYREPLY']._serialized_start=1161
+  _globals['_SETPOLICYREPLY']._serialized_end=1212
+  _globals['_RECENTREQUEST']._serialized_start=1214
+  _globals['_RECENTREQUEST']._serialized_end=1269
+  _globals['_RECENTREPLY']._serialized_start=1271
+  _globals['_RECENTREPLY']._serialized_end=1315
+  _globals['_QUERYREQUEST']._serialized_start=1318
+  _globals['_QUERYREQUEST']._serialized_end=1486
+  _globals['_QUERYREQUEST_PARAMETERSENTRY']._serialized_start=1414
+  _globals['_QUERYREQUEST_PARAMETERSENTRY']._serialized_end=1486
+  _globals['_VALUE']._serialized_start=1489
+  _globals['_VALUE']._serialized_end=1641
+  _globals['_INTEGERLIST']._serialized_start=1643
+  _globals['_INTEGERLIST']._serialized_end=1672
+  _globals['_ROW']._serialized_start=1674
+  _globals['_ROW']._serialized_end=1718
+  _globals['_QUERYROWS']._serialized_start=1720
+  _globals['_QUERYROWS']._serialized_end=1783
+  _globals['_INFOREQUEST']._serialized_start=1785
+  _globals['_INFOREQUEST']._serialized_end=1798
+  _globals['_INFOREPLY']._serialized_start=1800
+  _globals['_INFOREPLY']._serialized_end=1921
+  _globals['_WORKER']._serialized_start=1924
+  _globals['_WORKER']._serialized_end=2225
+  _globals['_STORE']._serialized_start=2228
+  _globals['_STORE']._serialized_end=2367
 # @@protoc_insertion_point(module_scope)

@@ -83,7 +83,14 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("engine", "run_id", "pool", "policy", "policy_version", "running", "waiting", "last_token_age_s", "steps", "output_tokens", "now_s", "pages", "free_pages", "frozen")
+    __slots__ = ("engine", "run_id", "pool", "policy", "policy_version", "running", "waiting", "last_token_age_s", "steps", "output_tokens", "now_s", "pages", "free_pages", "frozen", "adapter_pages")
+    class AdapterPagesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +105,7 @@ class StatusReply(_message.Message):
     PAGES_FIELD_NUMBER: _ClassVar[int]
     FREE_PAGES_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_PAGES_FIELD_NUMBER: _ClassVar[int]
     engine: str
     run_id: str
     pool: str
@@ -112,7 +120,8 @@ class StatusReply(_message.Message):
     pages: int
     free_pages: int
     frozen: bool
-    def __init__(self, engine: _Optional[str] = ..., run_id: _Optional[str] = ..., pool: _Optional[str] = ..., policy: _Optional[str] = ..., policy_version: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., last_token_age_s: _Optional[float] = ..., steps: _Optional[int] = ..., output_tokens: _Optional[int] = ..., now_s: _Optional[float] = ..., pages: _Optional[int] = ..., free_pages: _Optional[int] = ..., frozen: _Optional[bool] = ...) -> None: ...
+    adapter_pages: _containers.ScalarMap[str, int]
+    def __init__(self, engine: _Optional[str] = ..., run_id: _Optional[str] = ..., pool: _Optional[str] = ..., policy: _Optional[str] = ..., policy_version: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., last_token_age_s: _Optional[float] = ..., steps: _Optional[int] = ..., output_tokens: _Optional[int] = ..., now_s: _Optional[float] = ..., pages: _Optional[int] = ..., free_pages: _Optional[int] = ..., frozen: _Optional[bool] = ..., adapter_pages: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class SetPolicyRequest(_message.Message):
     __slots__ = ("policy", "who", "why", "if_version")

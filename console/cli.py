@@ -1,0 +1,166 @@
+"""The command `tenantscope`: mounts every room's commands lazily and words their errors.
+
+Imports nothing but click until a command is invoked, so that `--help` is quick. Exit codes:
+0 ok, 1 failed, 2 usage or settings, 3 worth trying again, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import click
+
+OK, FAILED, USAGE, RETRY, INTERRUPTED = 0, 1, 2, 3, 130
+
+# Packages whose own exceptions are worded for people; whatever else is raised is a bug.
+OURS = ("engine", "telemetry", "postmortem", "console", "kernels", "sample_incidents")
+# By class name, so that no module is imported only to be compared with.
+CODES: Mapping[str, int] = {
+    "ConfigError": USAGE,
+    "SettingsError": USAGE,
+    "WorkloadError": USAGE,
+    "IncidentError": USAGE,
+    "PoolChoice": USAGE,
+    "QueryError": USAGE,
+    "StoreBusy": RETRY,
+    "StoreUnreachable": RETRY,
+}
+
+
+class Lazy(NamedTuple):
+    """A command that is imported when it is called: where it is, and one line about it."""
+
+    target: str  # "module:attribute"
+    help: str
+
+
+COMMANDS: Mapping[str, Lazy] = {
+    "demo": Lazy("console.demo:demo", "See a noisy neighbour found: engine, load, table, report."),
+    "serve": Lazy("engine.cli:serve", "Run the engine: OpenAI-compatible, fair, accounted."),
+    "adapters": Lazy("engine.adapters_cli:adapters", "Make synthetic LoRA adapters."),
+    "keys": Lazy("engine.cli:keys", "Make API keys for tenants."),
+    "postmortem": Lazy(
+        "postmortem.cli:postmortem", "Explain what happened: who, whom, since when."
+    ),
+    "store": Lazy("telemetry.cli:store", "Look at a store: what it covers, how big it is."),
+    "query": Lazy("telemetry.cli:query", "Ask a store one of the named questions."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands from the mapping and imports only the one invoked."""
+
+    def __init__(
+        self, *args: object, lazy: Mapping[str, Lazy] | None = None, **kwargs: object
+    ) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.lazy = COMMANDS if lazy is None else lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return None
+        module, _, attribute = self.lazy[cmd_name].target.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{self.lazy[cmd_name].target} is no click command: {command!r}")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
+
+
+def _version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        number = version("tenantscope")
+    except PackageNotFoundError:
+        number = "(not installed)"
+    click.echo(f"tenantscope {number}")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Print the version and exit.",
+)
+def tenantscope() -> None:
+    """Who took the pool, whom it hurt, since when.
+
+    An engine that serves many tenants' LoRA adapters on one model, writes down who waited behind
+    whom, and explains it.
+    """
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The code for an error that is worded for people; None for one that is a bug.
+
+    An exception class of ours may carry `exit_code`; else the nearest name in CODES decides, and
+    the rest of our trees is FAILED.
+    """
+    kinds = [k for k in type(error).__mro__ if k.__module__.partition(".")[0] in OURS]
+    for kind in kinds:
+        own = kind.__dict__.get("exit_code")
+        if isinstance(own, int):
+            return own
+        if kind.__name__ in CODES:
+            return CODES[kind.__name__]
+    if kinds:
+        return FAILED
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return FAILED
+    return None
+
+
+def sentence(error: BaseException) -> str:
+    """What an error says, without its class."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def invoke(args: Sequence[str] | None = None, group: click.Command = tenantscope) -> int:
+    """Run the command line and give its exit code; errors are one sentence on stderr."""
+    try:
+        result = group.main(
+            args=None if args is None else list(args),
+            prog_name="tenantscope",
+            standalone_mode=False,
+        )
+    except click.ClickException as e:
+        e.show()
+        return e.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader left (`| head`): no error, but stdout must not be flushed into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as e:
+        code = exit_code(e)
+        if code is None:
+            raise
+        click.echo(f"tenantscope: {sentence(e)}", err=True)
+        return code
+    return result if isinstance(result, int) else OK
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(invoke())

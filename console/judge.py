@@ -1,0 +1,110 @@
+"""The verdict for a screen: asks `telemetry.verdict` about the rows at hand and trims its words.
+
+Judges nothing itself: who is named, how strongly and since when is the verdict's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import tzinfo
+
+from console.cells import width
+from console.panels import Level, VerdictLines
+from console.rows import Rows
+from telemetry import verdict as verdicts
+from telemetry.plain import clock
+from telemetry.verdict import Verdict
+from telemetry.window import window_of
+
+JUDGED_S = 300.0
+OVER_AFTER_BUCKETS = 2.5  # an episode that ended so long ago is over
+LINE_CELLS = 77  # beside the level's mark on 80 columns
+GAP = "   "
+
+
+class LiveJudge:
+    """Judges the last minutes, again and again.
+
+    An episode still under way is told with its onset; once it is over, the last minute is judged
+    by itself and what was is told in one line. `pool` None judges the pool heard last.
+    """
+
+    def __init__(
+        self,
+        *,
+        judged_s: float = JUDGED_S,
+        recent_s: float = 60.0,
+        pool: str | None = None,
+        tz: tzinfo | None = None,
+    ) -> None:
+        self._judged_s = judged_s
+        self._recent_s = recent_s
+        self._pool = pool
+        self._tz = tz
+
+    def __call__(self, rows: Rows, now: float) -> VerdictLines:
+        whole = self._ask(rows, now - self._judged_s, now)
+        if whole.onset is None or whole.end is None or _under_way(whole, now):
+            return in_lines(whole)
+        # What came after the episode is judged by itself, not together with it.
+        recent = self._ask(rows, max(now - self._recent_s, whole.end), now)
+        lines = in_lines(recent)
+        if _under_way(recent, now):
+            return lines
+        span = f"{clock(whole.onset, self._tz)}-{clock(whole.end, self._tz)}"
+        earlier = (f"EARLIER {span}: {len(whole.hurt)} hurt", *whole.sentences[1:2])
+        return replace(lines, lines=(*lines.lines[:1], *earlier, *lines.lines[1:]))
+
+    def _ask(self, rows: Rows, start: float, end: float) -> Verdict:
+        pool = self._pool if self._pool is not None else _heard_last(rows)
+        heard = [r for r in rows.engines if r.pool == pool]
+        # Before the first bucket nothing was missed, and how old the newest is the header says.
+        start = max(start, min((r.bucket_start for r in heard), default=start))
+        end = min(end, max((r.bucket_start + r.bucket_s for r in heard), default=end))
+        window = window_of(
+            pool,
+            start,
+            end,
+            engine_rows=rows.engines,
+            tenant_rows=rows.tenants,
+            matrix_rows=rows.interference,
+            requests=rows.requests,
+            events=rows.events,
+            policies=rows.policies,
+            runs=rows.runs,
+        )
+        return verdicts.judge(window, zone=self._tz)
+
+
+def _under_way(verdict: Verdict, now: float) -> bool:
+    return verdict.end is not None and verdict.end > now - OVER_AFTER_BUCKETS * verdict.bucket_s
+
+
+def in_lines(verdict: Verdict) -> VerdictLines:
+    """A verdict as the screen takes it: sentences, then exclusions side by side where they fit."""
+    levels = {"ok": Level.QUIET, "hurt": Level.HURT, "note": Level.WARN}
+    unknown = verdict.kind == verdicts.UNKNOWN
+    return VerdictLines(
+        level=Level.UNKNOWN if unknown else levels[verdict.level],
+        lines=(*verdict.sentences, *side_by_side(verdict.exclusions)),
+        victims=frozenset(v.tenant for v in verdict.victims),
+        named=verdict.tenant if verdict.kind == verdicts.TENANT else None,
+        since=verdict.onset,
+    )
+
+
+def side_by_side(sentences: Sequence[str], cells: int = LINE_CELLS) -> tuple[str, ...]:
+    """Short sentences share a line while they fit."""
+    out: list[str] = []
+    for sentence in sentences:
+        if out and width(out[-1]) + len(GAP) + width(sentence) <= cells:
+            out[-1] += GAP + sentence
+        else:
+            out.append(sentence)
+    return tuple(out)
+
+
+def _heard_last(rows: Rows) -> str:
+    newest = max(rows.engines, key=lambda r: r.bucket_start, default=None)
+    return newest.pool if newest is not None else ""

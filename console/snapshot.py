@@ -1,0 +1,144 @@
+"""Turns recorded rows into the one picture a screen shows. Pure; reads nothing, draws nothing.
+
+Flows (shares, misses, rates, TTFT) are of the rolling window; levels (running, waiting, held bytes)
+of the newest bucket. The window ends where the data ends, so a silent engine leaves its last
+picture standing, with its age. A tenant without a row beside an engine's row was idle (0); without
+an engine's row nothing is known (None).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from console.panels import (
+    Holder,
+    PoolStrip,
+    Snapshot,
+    TenantRow,
+    VerdictLines,
+    WaitStrip,
+    count,
+    fold,
+    known_or,
+    most,
+    over,
+    total,
+)
+from console.rows import Rows
+from console.span import Span, key
+from console.story import counts_only, ticker, trend
+from console.tenants import tenant_rows
+from telemetry.conventions import SELF, TENANT, WAIT_REASONS
+
+__all__ = ["Snapshot", "VerdictLines", "build_snapshot", "fold"]
+
+WINDOW_S = 60.0
+STALE_AFTER_S = 30.0
+
+
+def build_snapshot(
+    rows: Rows,
+    now: float,
+    *,
+    window_s: float = WINDOW_S,
+    pool: str | None = None,
+    mode: str = "LIVE",
+    phase: str | None = None,
+    verdict: VerdictLines | None = None,
+    stale_after_s: float = STALE_AFTER_S,
+) -> Snapshot:
+    """The picture of one pool at `now` (unix seconds).
+
+    `rows` reach back over the window and whatever history there is for the usual waits and the
+    trend. `pool` None takes the pool heard last. `phase` None takes the newest `mark` event.
+    Without a `verdict` the lines state counts and name no holder.
+    """
+    pool = pool if pool is not None else _pool_heard_last(rows)
+    mine = rows.of_pool(pool) if pool is not None else rows
+    span = Span(mine, now, window_s)
+    tenants = tenant_rows(mine, span, verdict)
+    spoken = verdict if verdict is not None else counts_only(tenants, span)
+    policy = max(mine.policies, key=lambda p: (p.at, p.version), default=None)
+    marks = [e for e in mine.events if e.kind == "mark" and e.at <= now]
+    newest_mark = max(marks, key=lambda e: e.at, default=None)
+    return Snapshot(
+        now=now,
+        mode=mode,
+        pool=pool,
+        engines=len({k[0] for k in span.window}),
+        phase=phase if phase is not None else (newest_mark.detail if newest_mark else None),
+        policy=policy.policy if policy else None,
+        policy_version=policy.version if policy else None,
+        covered_s=span.covered_s,
+        data_at=span.data_at,
+        stale=span.data_at is None or now - span.data_at > stale_after_s,
+        provisional=any(k[2] + span.engines[k].bucket_s > now for k in span.newest),
+        strip=_pool_strip(span, tenants),
+        wait=_wait_strip(mine, span, tenants),
+        holders=_holders(mine, span),
+        trend=trend(mine, span, spoken.named, tenants),
+        verdict=spoken,
+        tenants=tenants,
+        ticker=ticker(mine, now),
+    )
+
+
+def _pool_heard_last(rows: Rows) -> str | None:
+    newest = max(rows.engines, key=lambda r: r.bucket_start, default=None)
+    return newest.pool if newest else None
+
+
+def _holders(rows: Rows, span: Span) -> tuple[Holder, ...]:
+    """Whom all waiting of the window was charged to. A tenant behind itself is `self`."""
+    charged: dict[tuple[str, str], float] = defaultdict(float)
+    for r in rows.interference:
+        known = (r.engine, r.run_id, r.bucket_start) in span.window_keys
+        if known and r.reason in WAIT_REASONS and r.charged_s:
+            own = r.holder_kind == TENANT and r.holder == r.victim
+            charged[(SELF, "") if own else (r.holder_kind, r.holder)] += r.charged_s
+    whole = sum(charged.values())
+    ranked = sorted(charged.items(), key=lambda h: (-h[1], h[0]))
+    return tuple(
+        Holder(kind=kind, name=name, charged_s=s, share=s / whole) for (kind, name), s in ranked
+    )
+
+
+def _pool_strip(span: Span, tenants: Sequence[TenantRow]) -> PoolStrip:
+    level = [span.engines[k] for k in span.newest]
+    flow = [span.engines[k] for k in span.window]
+    size = total([r.pool_bytes for r in level])
+    steps = count([r.steps for r in flow])
+    return PoolStrip(
+        kv_share=over(total([r.kv_bytes_avg for r in level]), size),
+        adapter_share=over(total([r.adapter_bytes_avg for r in level]), size),
+        cached_share=over(total([r.cached_bytes_avg for r in level]), size),
+        free_share=over(total([r.free_bytes_avg for r in level]), size),
+        pool_bytes=size,
+        running=total([r.running_avg for r in level]),
+        slots=total([r.slots for r in level]),
+        step_s=over(total([r.busy_s for r in flow]), steps),
+        expected_step_s=over(total([r.predicted_s for r in flow]), steps),
+        # Not decode_tokens: a first token is sampled from a prefill row.
+        output_tokens_per_s=total([t.output_tokens_per_s for t in tenants]),
+        prefill_tokens_per_s=over(count([r.prefill_tokens for r in flow]), span.covered_s),
+        last_token_age_s=most([r.last_token_age_s for r in level]),
+        preemptions=count([r.preemptions for r in flow]),
+        evictions=count([r.evictions for r in flow]),
+        loads=count([r.loads for r in flow]),
+    )
+
+
+def _wait_strip(rows: Rows, span: Span, tenants: Sequence[TenantRow]) -> WaitStrip:
+    flow = [r for r in rows.tenants if key(r) in span.window_keys]
+    columns = {
+        reason: total([getattr(r, f"wait_{reason}_s") for r in flow]) for reason in WAIT_REASONS
+    }
+    known = {reason: s for reason, s in columns.items() if s is not None}
+    level = total([span.engines[k].waiting_avg for k in span.newest])
+    return WaitStrip(
+        waiting=known_or(level, total([t.waiting for t in tenants])),
+        oldest_s=most([t.oldest_wait_s for t in tenants]),
+        total_s=sum(known.values()) if known else None,
+        by_reason=tuple(sorted(known.items(), key=lambda x: -x[1])),
+    )

@@ -1,0 +1,127 @@
+"""The engine's commands: `serve` and `keys`. Owns options and what a person reads; serves nothing.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 130 interrupted. stdout is data, stderr is narration.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from engine.config import Settings
+
+_NO_SETTINGS = """\
+--config is missing: it says who may ask and what they get. A minimal file:
+
+    [[tenant]]
+    name = "alice"
+    key_sha256 = ["..."]     # the digest that 'tenantscope keys new' prints
+"""
+
+
+@click.command()
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    help="The settings file (TOML).",
+)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("tenantscope-store"),
+    show_default=True,
+    help="Folder of the telemetry store.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Loopback address.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 = any."
+)
+@click.option("--model", help="Overrides the settings' model: a name, a folder, or 'synthetic'.")
+def serve(config: Path | None, store: Path, host: str, port: int, model: str | None) -> None:
+    """Serve the pool: an OpenAI-compatible API on loopback, its telemetry in a store."""
+    from engine.config import read_settings
+    from engine.errors import ConfigError, EngineError
+
+    if config is None:
+        raise click.UsageError(_NO_SETTINGS)
+    try:
+        settings = read_settings(config)
+        if model is not None:
+            settings = replace(settings, model=model)
+        if not any(t.key_sha256 for t in settings.tenants):
+            raise ConfigError(
+                f"{config}: no [[tenant]] has a key_sha256, so nobody could call: "
+                "run 'tenantscope keys new' and put the digest there"
+            )
+    except ConfigError as e:
+        raise click.UsageError(str(e)) from None
+    try:
+        _serve(settings, store, host, port)
+    except EngineError as e:
+        raise click.ClickException(str(e)) from None
+
+
+def _serve(settings: Settings, store: Path, host: str, port: int) -> None:
+    from engine.serving.processes import ServeError, ServeProcesses
+
+    interrupted = False
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = signum == signal.SIGINT
+        # The end is on its way and bounded; a second signal must not tear it apart.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise _Told
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        with ServeProcesses(
+            settings,
+            store,
+            host=host,
+            port=port,
+            progress=lambda text: click.echo(text, err=True),
+            on_line=lambda name, line: click.echo(f"[{name}] {line}", err=True),
+        ) as processes:
+            click.echo(processes.url)
+            click.echo(f"serving at {processes.url}/v1, telemetry in {store}", err=True)
+            failure = processes.wait()
+            if failure is not None:
+                raise ServeError(failure)
+    except _Told:
+        click.echo("stopped", err=True)
+        if interrupted:
+            raise SystemExit(130) from None
+
+
+class _Told(BaseException):
+    """A signal asked `serve` to stop; the context manager ends the processes on its way out."""
+
+
+@click.group()
+def keys() -> None:
+    """API keys of tenants."""
+
+
+@keys.command("new")
+def new() -> None:
+    """Make a key. It is shown once; the settings file holds only its digest."""
+    from engine.serving.auth import new_key
+
+    key, digest = new_key()
+    click.echo(f"key         {key}")
+    click.echo(f"key_sha256  {digest}")
+    click.echo(
+        "Give the key to the tenant now, it cannot be shown again. "
+        f'In the settings, under its [[tenant]]: key_sha256 = ["{digest}"]',
+        err=True,
+    )

@@ -1,0 +1,382 @@
+"""The core of a worker: the step, the inbox, the timer. Ties scheduler, runner and ledger.
+
+    planned = scheduler.plan()  ->  outcome = runner.execute(plan)  ->  scheduler.settle(...)
+
+One thread (the core thread) steps; any thread may submit, abort, switch the policy or ask. The
+ledger's lock orders them; it is never held while a step executes. Knows no tensors, no HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.clock import WALL_JUMP_S, Clock, SystemClock
+from engine.config import POLICIES, Settings
+from engine.costs import CostModel
+from engine.errors import EngineError
+from engine.loading import LoadDone, Transfers
+from engine.memory.pool import PagePool
+from engine.memory.residency import Residency
+from engine.scheduling.plan import Runner, StepOutcome, StepPlan
+from engine.scheduling.policies.counters import Counters
+from engine.scheduling.request import Ask
+from engine.scheduling.scheduler import Ending, Scheduler
+from telemetry.ledger import Ledger, PoolFacts
+from telemetry.records import AdapterRecord, Batch, EngineRun, EventRecord, PolicyRecord
+from telemetry.views import Identity, Targets
+
+TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step gave to the outside: tokens in order, then who ended."""
+
+    tokens: tuple[tuple[str, int], ...] = ()
+    ended: tuple[Ending, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    version: int
+    policy: str
+    previous: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStatus:
+    policy: str
+    policy_version: int
+    running: int
+    waiting: int
+    last_token_age_s: float
+    steps: int
+    output_tokens: int
+    pages: int
+    free_pages: int
+    now_s: float
+    frozen: bool  # a step has run for over ten times what the cost model expects
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAdapter:
+    """An adapter as the core needs it: identity, name, size."""
+
+    key: str
+    name: str
+    pages: int
+    bytes: int
+    rank: int
+    synthetic: bool
+
+
+class EngineCore:
+    """One pool. `emit` takes what the ledger has to send; it must not block."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        identity: Identity,
+        clock: Clock,
+        runner: Runner,
+        transfers: Transfers,
+        pool: PagePool,
+        costs: CostModel,
+        adapters: tuple[KnownAdapter, ...] = (),
+        *,
+        emit: Callable[[Batch], None] = lambda batch: None,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._clock = clock
+        self._runner = runner
+        self._transfers = transfers
+        self._pool = pool
+        self._emit = emit
+        now = clock.now()
+        self.ledger = Ledger(
+            identity,
+            PoolFacts(settings.limits.slots, pool.pages * pool.page_bytes),
+            wall_s=clock.base.wall_s,
+            bucket_s=settings.bucket_s,
+            start_s=now,
+            targets={
+                t.name: Targets(t.slo.ttft_s, t.slo.tpot_s, t.slo.max_gap_s)
+                for t in settings.tenants
+            },
+            weights={t.name: t.weight for t in settings.tenants},
+        )
+        residency = Residency(pool)
+        for adapter in adapters:
+            residency.register(adapter.key, adapter.pages, in_host=True)
+        self._adapters = adapters
+        self._by_name = {a.name: a for a in adapters}
+        self.scheduler = Scheduler(
+            settings.limits,
+            pool,
+            residency,
+            Counters({t.name: t.weight for t in settings.tenants}),
+            costs,
+            self.ledger,
+            clock.base,
+            policy=settings.policy,
+            now=now,
+        )
+        self._wake = threading.Condition()
+        self._inbox: deque[tuple[Ask, float] | str] = deque()
+        self._loads: deque[LoadDone] = deque()
+        self._events = 0
+        self._steps = 0
+        self._output_tokens = 0
+        self._stepped = False  # the last step may have made room: plan once more
+        self._step_since: float | None = None
+        self._step_expected_s = 0.0
+        self._last_collect_s = now
+        self._closing = threading.Event()
+        self._timer: threading.Thread | None = None
+        transfers.on_done(self._load_done)
+
+    # -- any thread
+
+    def adapter_key(self, name: str) -> str | None:
+        """Content hash of a named adapter; None when no such adapter is known."""
+        known = self._by_name.get(name)
+        return known.key if known else None
+
+    def submit(self, ask: Ask) -> None:
+        """The request waits from now on; it is looked at when the next step is planned."""
+        with self.ledger.lock:
+            joined = self.ledger.joined(
+                ask.request_id, ask.tenant, ask.arrived_s, self._clock.now()
+            )
+            self._inbox.append((ask, joined))
+        self._notify()
+
+    def abort(self, request_id: str) -> None:
+        """Unknown or ended requests are ignored: an abort may cross an ending on its way."""
+        with self.ledger.lock:
+            self._inbox.append(request_id)
+        self._notify()
+
+    def set_policy(self, policy: str, *, who: str, why: str, if_version: int = 0) -> PolicyChange:
+        """In force from the next plan on. Raises EngineError for an unknown name or a version
+        that is no longer in force."""
+        if policy not in POLICIES:
+            raise EngineError(f"policy {policy!r} is not known: use one of {', '.join(POLICIES)}")
+        with self.ledger.lock:
+            self.ledger.tick(self._clock.now())
+            version = self.scheduler.policy_version
+            if if_version and if_version != version:
+                raise EngineError(
+                    f"policy version {if_version} is no longer in force, {version} is: look again"
+                )
+            previous = self.scheduler.use_policy(policy)
+            version = self.scheduler.policy_version
+            self._log_policy(previous, who, why)
+            self._log_event("policy", f"{previous} -> {policy} by {who}: {why}")
+            return PolicyChange(version, policy, previous)
+
+    def status(self) -> CoreStatus:
+        with self.ledger.lock:
+            self.ledger.tick(self._clock.now())
+            now = self.ledger.now
+            since = self._step_since
+            frozen = since is not None and now - since > max(1.0, 10 * self._step_expected_s)
+            return CoreStatus(
+                self.scheduler.policy,
+                self.scheduler.policy_version,
+                self.scheduler.running,
+                self.scheduler.waiting + len(self._inbox),
+                self.ledger.last_token_age_s,
+                self._steps,
+                self._output_tokens,
+                self._pool.pages,
+                self._pool.free_pages,
+                now,
+                frozen,
+            )
+
+    # -- the core thread
+
+    def wait_for_work(self, timeout_s: float) -> bool:
+        """Block until a step is worth planning, at most `timeout_s`."""
+        with self._wake:
+            if not self._has_work():
+                self._wake.wait(timeout_s)
+            return self._has_work()
+
+    def _has_work(self) -> bool:
+        return bool(self._inbox or self._loads or self.scheduler.running or self._stepped)
+
+    def step(self) -> StepResult:
+        """Plan, execute, settle. Loads begun by the plan run beside the step."""
+        with self.ledger.lock:
+            self.ledger.tick(self._clock.now())
+            self._take_in()
+            planned = self.scheduler.plan()
+            plan = planned.plan
+            if plan.segments:
+                self._step_since = self.ledger.now
+                self._step_expected_s = self.scheduler.expected_step_s
+        for key in planned.evicted:
+            self._transfers.forget(key)
+        for order in planned.orders:
+            self._transfers.begin(order)
+        self._stepped = bool(plan.segments)
+        if not plan.segments:
+            return StepResult((), self.scheduler.take_ended())
+        outcome = self._execute(plan)
+        with self.ledger.lock:
+            self.ledger.tick(self._clock.now())
+            self._step_since = None
+            settled = self.scheduler.settle(plan, outcome)
+            self._steps += 1
+            self._output_tokens += len(settled.tokens)
+        return StepResult(settled.tokens, settled.ended)
+
+    def _execute(self, plan: StepPlan) -> StepOutcome:
+        """A runner that raises fails the rows of this step and nobody else."""
+        try:
+            return self._runner.execute(plan)
+        except Exception as e:
+            reason = f"the step failed: {type(e).__name__}: {e}"
+            with self.ledger.lock:
+                self._log_event("fault", reason)
+            return StepOutcome({}, {s.request_id: reason for s in plan.segments})
+
+    def _take_in(self) -> None:
+        while self._loads:
+            done = self._loads.popleft()
+            self.scheduler.loaded(done.key, done.error)
+        while self._inbox:
+            item = self._inbox.popleft()
+            if isinstance(item, str):
+                self.scheduler.abort(item)
+            else:
+                self.scheduler.submit(*item)
+
+    def _load_done(self, done: LoadDone) -> None:
+        self._loads.append(done)
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._wake:
+            self._wake.notify()
+
+    # -- the timer thread
+
+    def start(self) -> None:
+        """Write the run's first rows and start the timer."""
+        self._timer = threading.Thread(target=self._run_timer, name="ledger-timer", daemon=True)
+        self._timer.start()
+
+    def tick(self) -> None:
+        """Let time pass in the ledger and send what is due; a frozen step accrues here."""
+        with self.ledger.lock:
+            now = self._clock.now()
+            self.ledger.tick(now)
+            gap = self.ledger.smallest_gap_s
+            if gap is not None and self._step_since is not None and now - self._step_since > gap:
+                self.scheduler.overdue(now)
+            self._check_wall()
+            due = now - self._last_collect_s >= self._settings.provisional_s
+            batches = self.ledger.collect(now) if due or self.ledger.has_sealed else []
+            if batches:
+                self._last_collect_s = now
+        for batch in batches:
+            self._emit(batch)
+
+    def _run_timer(self) -> None:
+        interval = min(TICK_S, self._settings.provisional_s)
+        while not self._closing.wait(interval):
+            self.tick()
+
+    def _check_wall(self) -> None:
+        if isinstance(self._clock, SystemClock):
+            jump = self._clock.take_wall_jump_s(WALL_JUMP_S)
+            if jump:
+                self._log_event("clock", f"the wall clock jumped by {jump:+.1f} s", jump)
+
+    def close(self) -> None:
+        """Stop the timer and send what is left. The core thread must have stopped stepping."""
+        self._closing.set()
+        if self._timer is not None:
+            self._timer.join()
+        self._transfers.close()
+        with self.ledger.lock:
+            self.ledger.tick(self._clock.now())
+            self._log_event("stop", "the worker stops")
+            batches = self.ledger.collect(self._clock.now())
+        for batch in batches:
+            self._emit(batch)
+
+    # -- rows about the run itself
+
+    def announce(self, run: EngineRun) -> None:
+        """Log the run, its adapters and the policy it starts with."""
+        who = self._identity
+        with self.ledger.lock:
+            self.ledger.tick(self._clock.now())
+            self.ledger.log(run)
+            for a in self._adapters:
+                self.ledger.log(
+                    AdapterRecord(
+                        engine=who.engine,
+                        run_id=who.run_id,
+                        pool=who.pool,
+                        adapter=a.key,
+                        name=a.name,
+                        rank=a.rank,
+                        bytes=a.bytes,
+                        synthetic=a.synthetic,
+                    )
+                )
+            self._log_policy(None, "start", "the policy the worker started with")
+            self._log_event("start", f"worker started with policy {self.scheduler.policy}")
+
+    def _log_policy(self, previous: str | None, who: str, why: str) -> None:
+        i = self._identity
+        self.ledger.log(
+            PolicyRecord(
+                engine=i.engine,
+                run_id=i.run_id,
+                pool=i.pool,
+                version=self.scheduler.policy_version,
+                at=self._clock.base.unix(self.ledger.now),
+                policy=self.scheduler.policy,
+                previous=previous,
+                who=who,
+                why=why,
+                parameters=json.dumps(
+                    {
+                        t.name: {
+                            "weight": t.weight,
+                            "rpm": t.rpm,
+                            "tpm": t.tpm,
+                            "concurrency": t.concurrency,
+                        }
+                        for t in self._settings.tenants
+                    }
+                ),
+            )
+        )
+
+    def _log_event(self, kind: str, detail: str, value: float | None = None) -> None:
+        i = self._identity
+        self._events += 1
+        self.ledger.log(
+            EventRecord(
+                engine=i.engine,
+                run_id=i.run_id,
+                pool=i.pool,
+                event_id=f"c{self._events}",
+                at=self._clock.base.unix(self.ledger.now),
+                kind=kind,
+                detail=detail,
+                value=value,
+            )
+        )

@@ -1,0 +1,112 @@
+"""The cost model: what a step should take, and whose rows it is due to.
+
+    predicted = c0 + sum_j c_j
+    c_j = alpha*prefill_j + beta*decode_j + gamma*context_j + delta*adapters_j
+
+over tenants j; prefill and recompute tokens, decode rows, keys attended, distinct adapters (one
+used by several segments is split over them). Fitted once at warm-up, versioned. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from engine.scheduling.plan import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StepFeatures:
+    """What a step's duration depends on."""
+
+    prefill_tokens: int
+    decode_rows: int
+    context_tokens: int
+    adapters: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds: `predicted_s` = `base_s` + all the tenants' parts. `own_prefill_s` holds the
+    prefill part of each request that prefills, so that no request is stalled by itself."""
+
+    predicted_s: float
+    base_s: float
+    prefill_s: dict[str, float]
+    decode_s: dict[str, float]
+    own_prefill_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Coefficients in seconds a unit. None may be negative: nobody's bill is a credit."""
+
+    base_s: float
+    prefill_token_s: float
+    decode_row_s: float
+    context_token_s: float
+    adapter_s: float
+    version: int = 1
+
+    def predict(self, f: StepFeatures) -> float:
+        return (
+            self.base_s
+            + self.prefill_token_s * f.prefill_tokens
+            + self.decode_row_s * f.decode_rows
+            + self.context_token_s * f.context_tokens
+            + self.adapter_s * f.adapters
+        )
+
+    def of(self, plan: StepPlan) -> StepCost:
+        """Each segment's cost, summed by tenant; an adapter's is split over its segments."""
+        users: dict[str, int] = {}
+        for s in plan.segments:
+            if s.adapter is not None:
+                users[s.adapter] = users.get(s.adapter, 0) + 1
+        prefill: dict[str, float] = {}
+        decode: dict[str, float] = {}
+        own: dict[str, float] = {}
+        for s in plan.segments:
+            cost = self.context_token_s * s.context_tokens
+            if s.adapter is not None:
+                cost += self.adapter_s / users[s.adapter]
+            if s.is_prefill:
+                cost += self.prefill_token_s * len(s.tokens)
+                prefill[s.tenant] = prefill.get(s.tenant, 0.0) + cost
+                own[s.request_id] = cost
+            else:
+                decode[s.tenant] = decode.get(s.tenant, 0.0) + self.decode_row_s + cost
+        predicted = self.base_s + sum(prefill.values()) + sum(decode.values())
+        return StepCost(predicted, self.base_s, prefill, decode, own)
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def fit(samples: Sequence[tuple[StepFeatures, float]], *, version: int = 1) -> CostModel:
+    """Least squares in relative error, coefficients held at or above zero.
+
+    Negative coefficients are dropped one by one, the most negative first, and the rest refitted.
+    Raises ValueError without at least five samples.
+    """
+    if len(samples) < 5:
+        raise ValueError(f"a cost model has five coefficients; {len(samples)} samples are too few")
+    rows = np.array(
+        [[1.0, f.prefill_tokens, f.decode_rows, f.context_tokens, f.adapters] for f, _ in samples]
+    )
+    seconds = np.array([s for _, s in samples])
+    # Dividing by the duration makes short steps count as much as long ones.
+    weighted, ones = rows / seconds[:, None], np.ones(len(seconds))
+    free = [i for i in range(5) if np.any(rows[:, i] != 0)]
+    solution = np.zeros(5)
+    while free:
+        part, *_ = np.linalg.lstsq(weighted[:, free], ones, rcond=None)
+        if np.all(part >= 0):
+            solution[free] = part
+            break
+        free.pop(int(np.argmin(part)))
+    base, prefill, decode, context, adapter = (float(c) for c in solution)
+    return CostModel(base, prefill, decode, context, adapter, version)

@@ -1,0 +1,99 @@
+"""From hidden states to next tokens: the output head, greedy choice and seeded draws."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from engine.model.linear import Linear
+from engine.model.loaders import LoadedModel
+
+# A bfloat16 logit is within 2**-8 of its float32 value, relative to the largest partial sums; the
+# winner is searched among all that come this close to the best.
+_NEAR = 2.0**-5
+_MOST_NEAR = 64  # candidates a row, on average
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How a row's token is chosen. Temperature 0 is greedy. `key` seeds the draw."""
+
+    temperature: float
+    key: str
+
+    @classmethod
+    def of(cls, request_id: str, temperature: float, seed: int | None, sampled: int) -> Draw:
+        """The same (seed or request, index of the draw) gives the same draw in any batch."""
+        origin = f"seed {seed}" if seed is not None else f"request {request_id}"
+        return cls(temperature, f"{origin} draw {sampled}")
+
+    def uniform(self) -> float:
+        """A number in [0, 1) from the key."""
+        digest = hashlib.sha256(self.key.encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:7], "big") / 2.0**56
+
+
+class OutputHead:
+    """Hidden states to logits and tokens. Logits are float32.
+
+    In bfloat16 the head's product rounds its outputs to 8 bits, which ties candidates that are
+    not tied. So it only nominates: the candidates near the best are scored again in float32.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        name = "model.embed_tokens.weight" if model.config.tied else "lm_head.weight"
+        self._weight = model.weights[name]
+        self._exact = model.dtype == torch.float32
+        self._linear = Linear(self._weight)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: float32 [rows, hidden] -> float32 [rows, vocab], unrounded."""
+        return F.linear(hidden, self._weight.float())
+
+    def choose(self, hidden: torch.Tensor, draws: list[Draw]) -> list[int | None]:
+        """The next token of each row; None where the row's logits are not finite.
+
+        hidden: float32 [rows, hidden], one draw a row.
+        """
+        scores = self._linear(hidden.to(self._weight.dtype))
+        # The largest value is NaN or infinite when any value is NaN or +inf: one cheap pass.
+        best = scores.amax(-1).float()
+        finite = torch.isfinite(best).tolist()
+        tokens = self._greedy(hidden, scores, best)
+        chosen: list[int | None] = [t if ok else None for t, ok in zip(tokens, finite, strict=True)]
+        hot = [i for i, d in enumerate(draws) if d.temperature > 0 and finite[i]]
+        if hot:
+            logits = scores[hot].float() if self._exact else self.logits(hidden[hot])
+            for row, i in zip(logits, hot, strict=True):
+                chosen[i] = sample(row, draws[i])
+        return chosen
+
+    def _greedy(self, hidden: torch.Tensor, scores: torch.Tensor, best: torch.Tensor) -> list[int]:
+        if self._exact:
+            return list(scores.argmax(-1).tolist())
+        # Non-finite rows nominate nothing; their token is discarded by the caller.
+        near = (best - (best.abs() * _NEAR + _NEAR)).to(scores.dtype)
+        rows, ids = (scores >= near[:, None]).nonzero(as_tuple=True)
+        if len(rows) > _MOST_NEAR * len(scores):  # flat logits: scoring all is the cheaper way
+            return list(self.logits(hidden).argmax(-1).tolist())
+        exact = (hidden[rows] * self._weight[ids].float()).sum(-1)
+        tokens = [0] * len(scores)
+        top = [float("-inf")] * len(scores)
+        for row, token, score in zip(rows.tolist(), ids.tolist(), exact.tolist(), strict=True):
+            if score > top[row]:
+                top[row], tokens[row] = score, token
+        return tokens
+
+
+def sample(logits: torch.Tensor, draw: Draw) -> int:
+    """Draw from softmax(logits / temperature) by inverse transform. logits: float32 [vocab]."""
+    scaled = (logits.double() - logits.max().double()) / draw.temperature
+    cumulative = torch.softmax(scaled, -1).cumsum(-1)
+    target = draw.uniform() * float(cumulative[-1])
+    found = int(
+        torch.searchsorted(cumulative, torch.tensor(target, dtype=torch.float64), right=True)
+    )
+    return min(found, len(logits) - 1)

@@ -1,0 +1,172 @@
+"""Text to token ids and back, in streams that never show half a character. Imports no torch."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ModelError
+from engine.model.cache import is_whole, locked, make_folder, void, write_sealed
+from engine.model.config import SMOLLM2_135M, read_hf_config, synthetic_config
+from engine.model.fetch import SMOLLM2, fetch_smollm2
+
+SYNTHETIC_END = "<|end|>"
+
+
+class Tokenizer:
+    """A `tokenizers` tokenizer with its end-of-text ids.
+
+    `decode` leaves special tokens out. Ids the vocabulary does not know decode to nothing.
+    """
+
+    def __init__(self, text: str, eos_ids: Iterable[int]) -> None:
+        """`text` is the content of a tokenizer.json. Raises ModelError when it cannot be read."""
+        from tokenizers import Tokenizer as Inner
+
+        try:
+            self._inner = Inner.from_str(text)
+        except Exception as e:  # the library raises plain Exception
+            raise ModelError(f"the tokenizer cannot be read: {e}") from None
+        self.eos_ids = tuple(eos_ids)
+        self._bytes: dict[int, bytes] | None = self._byte_table(json.loads(text))
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._inner.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids. Lone surrogates, which are no text, count as the replacement character."""
+        clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return list(self._inner.encode(clean).ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of all `ids` at once; bytes that are no UTF-8 become U+FFFD."""
+        if self._bytes is not None:
+            return b"".join(self._bytes.get(i, b"") for i in ids).decode("utf-8", "replace")
+        return str(self._inner.decode(list(ids), skip_special_tokens=True))
+
+    def stream(self) -> StreamDecoder:
+        """A decoder for one sequence's tokens as they come."""
+        return StreamDecoder(self.decode, self._bytes)
+
+    def _byte_table(self, raw: dict[str, Any]) -> dict[int, bytes] | None:
+        """Bytes of every token of a byte-level vocabulary; None when it is of another kind."""
+        if (raw.get("decoder") or {}).get("type") != "ByteLevel":
+            return None
+        known = {char: byte for byte, char in byte_characters().items()}
+        special = {t["id"] for t in raw.get("added_tokens", ()) if t["special"]}
+        table: dict[int, bytes] = {}
+        for token, i in self._inner.get_vocab(with_added_tokens=True).items():
+            if i in special:
+                table[i] = b""
+            elif all(c in known for c in token):
+                table[i] = bytes(known[c] for c in token)
+            else:
+                table[i] = token.encode()
+        return table
+
+
+class StreamDecoder:
+    """Turns one sequence's tokens into text piece by piece; the pieces join to the whole decode."""
+
+    def __init__(
+        self, decode: Callable[[Iterable[int]], str], table: dict[int, bytes] | None
+    ) -> None:
+        self._decode = decode
+        self._table = table
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._ids: list[int] = []
+        self._shown = ""
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; "" while a character is still incomplete."""
+        if self._table is not None:
+            return self._utf8.decode(self._table.get(token, b""))
+        self._ids.append(token)
+        whole = self._decode(self._ids)
+        # Bytes of an unfinished character show as U+FFFD at the end: wait for the rest.
+        return self._show(whole.rstrip("\ufffd"))
+
+    def finish(self) -> str:
+        """What is left at the end: incomplete bytes become U+FFFD."""
+        if self._table is not None:
+            return self._utf8.decode(b"", final=True)
+        return self._show(self._decode(self._ids))
+
+    def _show(self, whole: str) -> str:
+        if not whole.startswith(self._shown):
+            return ""
+        piece = whole[len(self._shown) :]
+        self._shown = whole
+        return piece
+
+
+def byte_characters() -> dict[int, str]:
+    """The printable character that stands for each byte in byte-level vocabularies (GPT-2)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {b: chr(b) for b in printable}
+    for b in range(256):
+        if b not in table:
+            table[b] = chr(0x100 + len(table) - len(printable))
+    return table
+
+
+def load_tokenizer(
+    name: str, cache_dir: Path | None = None, progress: Callable[[str], None] | None = None
+) -> Tokenizer:
+    """The tokenizer of a model by name (see `loaders.load_model`), without torch.
+
+    Raises ModelError as `load_model` does.
+    """
+    if name == SMOLLM2:
+        return Tokenizer(_smollm2_json(cache_dir, progress), SMOLLM2_135M.eos_ids)
+    if name == "synthetic":
+        config = synthetic_config()
+        return Tokenizer(synthetic_json(config.vocab), config.eos_ids)
+    folder = Path(name)
+    config = read_hf_config(folder)
+    try:
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ModelError(f"{folder / 'tokenizer.json'}: cannot be read ({e})") from None
+    return Tokenizer(text, config.eos_ids)
+
+
+def _smollm2_json(cache_dir: Path | None, progress: Callable[[str], None] | None) -> str:
+    gguf = fetch_smollm2(cache_dir, progress)
+    path = gguf.with_name("tokenizer.json")
+    # Reading it out of the GGUF file takes seconds, the copy milliseconds.
+    with locked(make_folder(gguf.parent), lambda: None):
+        if not is_whole(path):
+            from engine.model.gguf import GgufFile
+
+            text = GgufFile(gguf).tokenizer_json()
+            write_sealed(path, lambda temporary: void(temporary.write_text(text, encoding="utf-8")))
+            return text
+    return path.read_text(encoding="utf-8")
+
+
+def synthetic_json(vocab: int) -> str:
+    """A byte-level tokenizer of exactly `vocab` >= 257 tokens: an end mark, bytes, letter pairs."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    letters, vowels = "abcdefghijklmnopqrstuvwxyz", "aeiou"
+    tokens = [SYNTHETIC_END, *byte_characters().values()]
+    space = byte_characters()[0x20]
+    merges = [(space, c) for c in letters] + [(c, v) for c in letters for v in vowels]
+    merges += [(v, c) for v in vowels for c in letters if c not in vowels]
+    if not len(tokens) <= vocab <= len(tokens) + len(merges):
+        raise ModelError(
+            f"a synthetic vocabulary has {len(tokens)} to {len(tokens) + len(merges)} tokens, "
+            f"not {vocab}"
+        )
+    merges = merges[: vocab - len(tokens)]
+    tokens += [a + b for a, b in merges]
+    inner = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens([AddedToken(SYNTHETIC_END, special=True, normalized=False)])
+    return str(inner.to_str())

@@ -1,0 +1,90 @@
+"""One arena of fixed byte pages for KV and adapters. Owns the memory; decides nothing about it.
+
+A KV page holds `page_tokens` tokens of all layers, laid out [layers, 2 (K, V), page_tokens,
+kv_heads x head_dim]. All offsets are int64: pages of large models pass 2**31 elements.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.errors import ConfigError
+from engine.memory.packing import ROW_ALIGN_BYTES
+from engine.model.config import ModelConfig
+
+
+def kv_page_bytes(config: ModelConfig, page_tokens: int, dtype: torch.dtype) -> int:
+    """Bytes of a page: page_tokens x layers x (K, V) x kv_heads x head_dim x itemsize."""
+    return page_tokens * config.layers * 2 * config.kv_width * dtype.itemsize
+
+
+class Arena:
+    """`pages` pages of KV and adapter bytes, uninitialised: readers never look past what was
+    written.
+
+    Raises ConfigError when a page is not a multiple of the 128 B that adapter rows align to, or
+    the memory cannot be had.
+    """
+
+    def __init__(
+        self, config: ModelConfig, pages: int, page_tokens: int, dtype: torch.dtype
+    ) -> None:
+        if pages < 1 or page_tokens < 1:
+            raise ConfigError(f"an arena of {pages} pages of {page_tokens} tokens: at least 1 each")
+        self.pages = pages
+        self.page_tokens = page_tokens
+        self.layers = config.layers
+        self.width = config.kv_width
+        self.dtype = dtype
+        self.page_bytes = kv_page_bytes(config, page_tokens, dtype)
+        if self.page_bytes % ROW_ALIGN_BYTES:
+            raise ConfigError(
+                f"pages of {page_tokens} tokens are {self.page_bytes} bytes, no multiple of "
+                f"{ROW_ALIGN_BYTES}: choose page_tokens so that they are (16 usually does)"
+            )
+        try:
+            self.bytes = torch.empty(pages, self.page_bytes, dtype=torch.uint8)
+        except RuntimeError:
+            raise ConfigError(
+                f"no memory for {pages} pages of {self.page_bytes} bytes "
+                f"({pages * self.page_bytes / 2**30:.1f} GiB): lower limits.pool_bytes"
+            ) from None
+        self.elements = self.bytes.view(dtype)  # [pages, elements of a page]
+        self._slots = self.elements.view(-1, self.width)  # one row a (page, layer, K|V, slot)
+        self._layers = self.elements.view(pages, config.layers, 2 * page_tokens * self.width)
+        # Single-threaded copies for the loader thread: a second OpenMP team would spin on the
+        # cores of the step.
+        self._raw = self.bytes.numpy()
+
+    def slot_rows(self, pages: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        """Row numbers of (page, slot) pairs for `write`: int64 [layers, tokens, 2 (K, V)].
+
+        pages, slots: int64 [tokens].
+        """
+        kv = torch.arange(2) * self.page_tokens
+        first = pages * (self.layers * 2 * self.page_tokens) + slots
+        layer = torch.arange(self.layers) * (2 * self.page_tokens)
+        return layer[:, None, None] + first[None, :, None] + kv[None, None, :]
+
+    def write(self, rows: torch.Tensor, kv: torch.Tensor) -> None:
+        """Write a layer's K and V. rows: int64 [tokens, 2] of `slot_rows`; kv [tokens, 2 x width]."""
+        self._slots.index_copy_(0, rows.reshape(-1), kv.reshape(-1, self.width))
+
+    def gather(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
+        """A copy of pages' KV of a layer: [pages, 2 (K, V), page_tokens, width]; pages int64."""
+        chosen = self._layers[:, layer].index_select(0, pages)
+        return chosen.view(-1, 2, self.page_tokens, self.width)
+
+    def clear(self, pages: torch.Tensor) -> None:
+        """Zero whole pages; int64 [n]."""
+        self.elements.index_fill_(0, pages, 0)
+
+    def load(self, page: int, data: torch.Tensor) -> None:
+        """Copy bytes (uint8 [n]) to the start of a page. Safe beside a step that uses others."""
+        self._raw[page, : data.shape[0]] = data.numpy()
+
+    def block(self, page: int, offset: int, rows: int, row_bytes: int, width: int) -> torch.Tensor:
+        """View [rows, width] of rows that start at byte `offset` of a page, `row_bytes` apart."""
+        start, stride = offset // self.dtype.itemsize, row_bytes // self.dtype.itemsize
+        flat = self.elements[page, start : start + rows * stride]
+        return flat.view(rows, stride)[:, :width]

@@ -1,0 +1,188 @@
+"""Executes plans with torch: owns the arena, the decoder and the adapters that are on the device.
+
+Knows no queues and no tenants. One thread executes; a loader thread may copy adapters in meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from engine.errors import ConfigError
+from engine.model.config import MODULES
+from engine.model.decoder import Decoder
+from engine.model.loaders import LoadedModel
+from engine.model.lora import AdapterWeights
+from engine.model.sampling import Draw, OutputHead
+from engine.runner.arena import Arena, kv_page_bytes
+from engine.runner.attention import PagedAttention
+from engine.runner.batch import StepBatch, build_batch
+from engine.scheduling.plan import HostAdapter, Segment, StepOutcome, StepPlan
+from kernels.backend import AdapterBlocks, Block, LoraBackend
+from kernels.torch_ops import GroupedLora
+
+__all__ = ["TorchRunner", "kv_page_bytes"]
+
+
+class TorchRunner:
+    """A model on an arena of `pages` pages (`Runner` and `AdapterDevice`)."""
+
+    def __init__(
+        self, model: LoadedModel, pages: int, page_tokens: int, lora: LoraBackend | None = None
+    ) -> None:
+        """`lora` computes the adapters; plain torch by default. Raises ConfigError as `Arena`."""
+        self.model = model
+        self.arena = Arena(model.config, pages, page_tokens, model.dtype)
+        self._decoder = Decoder(model)
+        self._head = OutputHead(model)
+        shapes = {m: model.config.module_shape(m) for m in MODULES}
+        self._lora = lora or GroupedLora(model.config.layers, shapes, model.dtype)
+        self._resident: dict[str, AdapterBlocks] = {}
+        self._resident_lock = threading.Lock()
+        self._generations = itertools.count(1)
+
+    @property
+    def page_bytes(self) -> int:
+        return self.arena.page_bytes
+
+    @property
+    def pages(self) -> int:
+        return self.arena.pages
+
+    @property
+    def page_tokens(self) -> int:
+        return self.arena.page_tokens
+
+    @property
+    def max_context(self) -> int:
+        """Most tokens of one sequence that the model's positions allow."""
+        return self.model.config.max_context
+
+    def copy_in(self, adapter: HostAdapter, pages: Sequence[int]) -> None:
+        """Copy a packed adapter into `pages` and make it usable. Safe beside `execute`, on pages
+        nobody else holds. Raises ConfigError when it was packed for another arena."""
+        if not isinstance(adapter, AdapterWeights):
+            raise ConfigError(f"{type(adapter).__name__} was not made by read_adapter")
+        if adapter.image.shape[1] != self.page_bytes or adapter.dtype != self.model.dtype:
+            raise ConfigError(
+                f"adapter {adapter.key[:12]} was packed for pages of {adapter.image.shape[1]} "
+                f"bytes in {adapter.dtype}; the arena has {self.page_bytes} in {self.model.dtype}"
+            )
+        if len(pages) != adapter.pages or not all(0 <= p < self.pages for p in pages):
+            raise ConfigError(
+                f"adapter {adapter.key[:12]} needs {adapter.pages} pages of 0..{self.pages - 1}, "
+                f"was given {list(pages)[:8]} ({len(pages)})"
+            )
+        for page, data in zip(pages, adapter.image, strict=True):
+            self.arena.load(page, data)
+        blocks = self._views(adapter, pages)
+        with self._resident_lock:
+            generation = next(self._generations)
+            self._resident[adapter.key] = AdapterBlocks(
+                adapter.key, generation, adapter.rank, blocks
+            )
+
+    def drop(self, key: str) -> None:
+        """Forget an adapter: its pages are taken back. An unknown key is no error."""
+        with self._resident_lock:
+            self._resident.pop(key, None)
+        self._lora.forget(key)
+
+    def execute(self, plan: StepPlan) -> StepOutcome:
+        """Compute a step. Segments that cannot be computed are named in `failed`, alone."""
+        with self._resident_lock:
+            resident = dict(self._resident)
+        failed: dict[str, str] = {}
+        segments: list[Segment] = []
+        for s in plan.segments:
+            reason = self._refusal(s, resident)
+            if reason is None:
+                segments.append(s)
+            else:
+                failed[s.request_id] = reason
+        if not segments:
+            return StepOutcome({}, failed)
+        with torch.inference_mode():
+            batch, hidden = self._hidden(segments, resident)
+            tokens = self._tokens(batch, hidden, failed)
+        return StepOutcome(tokens, failed)
+
+    def logits(self, plan: StepPlan) -> dict[str, torch.Tensor]:
+        """Execute, but return each segment's last float32 logits [vocab] by request: for tests
+        and measurements. The plan's adapters must be resident."""
+        with torch.inference_mode():
+            batch, hidden = self._hidden(plan.segments, self._resident)
+            rows = self._head.logits(hidden)
+            return {s.request_id: row for s, row in zip(batch.segments, rows, strict=True)}
+
+    def _hidden(
+        self, segments: Sequence[Segment], resident: dict[str, AdapterBlocks]
+    ) -> tuple[StepBatch, torch.Tensor]:
+        batch = build_batch(segments, self.arena)
+        if len(batch.fresh_pages):
+            self.arena.clear(batch.fresh_pages)
+        attention = PagedAttention(self.model.config, self.arena, batch)
+        lora = self._lora.prepare(batch.lora, resident)
+        hidden = self._decoder.forward(batch.tokens, batch.positions, attention, lora, batch.last)
+        return batch, hidden
+
+    def _tokens(
+        self, batch: StepBatch, hidden: torch.Tensor, failed: dict[str, str]
+    ) -> dict[str, int]:
+        # A NaN or infinity anywhere in a sequence reaches its last row through attention.
+        sound = torch.isfinite(hidden.sum(-1)).tolist()
+        for s, ok in zip(batch.segments, sound, strict=True):
+            if not ok:
+                failed[s.request_id] = _not_finite(s)
+        rows = [i for i, s in enumerate(batch.segments) if s.samples and sound[i]]
+        if not rows:
+            return {}
+        sampling = [batch.segments[i] for i in rows]
+        draws = [Draw.of(s.request_id, s.temperature, s.seed, s.sampled) for s in sampling]
+        tokens: dict[str, int] = {}
+        for s, token in zip(sampling, self._head.choose(hidden[rows], draws), strict=True):
+            if token is None:
+                failed[s.request_id] = _not_finite(s)
+            else:
+                tokens[s.request_id] = token
+        return tokens
+
+    def _refusal(self, s: Segment, resident: dict[str, AdapterBlocks]) -> str | None:
+        end = s.start + len(s.tokens)
+        if not s.tokens:
+            return "the segment has no tokens"
+        if s.adapter is not None and s.adapter not in resident:
+            return f"adapter {s.adapter[:12]} is not on the device"
+        if end > self.max_context:
+            return f"position {end} is beyond the model's context of {self.max_context} tokens"
+        vocab = self.model.config.vocab
+        bad = next((t for t in s.tokens if not 0 <= t < vocab), None)
+        if bad is not None:
+            return f"token id {bad} is outside the vocabulary of {vocab}"
+        used = s.pages[: -(-end // self.page_tokens)]
+        if len(used) * self.page_tokens < end or not all(0 <= p < self.pages for p in used):
+            return f"{len(s.pages)} pages do not hold {end} tokens of this arena"
+        return None
+
+    def _views(self, adapter: AdapterWeights, pages: Sequence[int]) -> dict[tuple[int, str], Block]:
+        pieces: list[list[torch.Tensor]] = [[] for _ in adapter.blocks]
+        for span in adapter.layout.spans:
+            spec = adapter.blocks[span.block]
+            pieces[span.block].append(
+                self.arena.block(
+                    pages[span.page], span.offset, span.rows, spec.row_bytes, spec.width
+                )
+            )
+        sides: dict[tuple[int, str], dict[str, tuple[torch.Tensor, ...]]] = {}
+        for spec, views in zip(adapter.blocks, pieces, strict=True):
+            sides.setdefault((spec.layer, spec.module), {})[spec.side] = tuple(views)
+        ranks = {(s.layer, s.module): s.rank for s in adapter.blocks}
+        return {at: Block(ranks[at], both["A"], both["Bt"]) for at, both in sides.items()}
+
+
+def _not_finite(s: Segment) -> str:
+    through = f" with adapter {s.adapter[:12]}" if s.adapter is not None else ""
+    return f"the model's output{through} was not finite (NaN or infinity)"

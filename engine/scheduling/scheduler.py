@@ -1,0 +1,669 @@
+"""The scheduler: who runs in the next step, who waits and why, who gives way.
+
+Owns queues, running sequences and their pages; knows no tensors, threads or sockets. Continuous
+batching with chunked prefill: running rows first, then prefill under way, then admissions in the
+policy's order until the scan stops. Every call happens at an instant, under the ledger's lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from engine.clock import ClockBase
+from engine.config import Limits
+from engine.costs import CostModel, StepCost
+from engine.memory.pool import PagePool, Short
+from engine.memory.residency import Eviction, LoadOrder, Place, Residency
+from engine.scheduling.budget import StepBudget
+from engine.scheduling.life import record
+from engine.scheduling.plan import Segment, StepOutcome, StepPlan
+from engine.scheduling.policies import POLICIES
+from engine.scheduling.policies.base import Policy, Scan
+from engine.scheduling.policies.counters import Counters
+from engine.scheduling.request import Ask, Outcome, Request, State
+from engine.scheduling.waits import SCHEDULED, SHARED, WaitBook
+from telemetry.interference import adapter_group
+from telemetry.ledger import Ledger
+from telemetry.records import EventRecord
+from telemetry.views import StepView, TenantWork
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A request has ended. `reason` is stop, length, or a sentence about what went wrong."""
+
+    request_id: str
+    outcome: Outcome
+    reason: str
+    prompt_tokens: int
+    output_tokens: int
+    ttft_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A step to execute; before it the evicted are forgotten and the loads begun, in order."""
+
+    plan: StepPlan
+    evicted: tuple[str, ...]
+    orders: tuple[LoadOrder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    tokens: tuple[tuple[str, int], ...]
+    ended: tuple[Ending, ...]
+
+
+class Scheduler:
+    """One pool's scheduler. `plan` and `settle` alternate; the rest may come in between."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        pool: PagePool,
+        residency: Residency,
+        counters: Counters,
+        costs: CostModel,
+        ledger: Ledger,
+        base: ClockBase,
+        *,
+        policy: str = "vtc",
+        now: float = 0.0,
+    ) -> None:
+        self._limits = limits
+        self._pool = pool
+        self._residency = residency
+        self._counters = counters
+        self._ledger = ledger
+        self._base = base
+        self._policy: Policy = POLICIES[policy]
+        self.policy_version = 1
+        self.costs = costs
+        self._book = WaitBook(now)
+        self._live: dict[str, Request] = {}
+        self._queues: dict[str, deque[Request]] = {}
+        self._running: list[Request] = []  # in order of admission
+        self._examined: list[Request] = []  # waiting, with a reason of their own
+        self._orders: list[LoadOrder] = []
+        self._forgotten: list[str] = []
+        self._ended: list[Ending] = []
+        self._arrivals = 0
+        self._step = 0
+        self._step_started_s = now
+        self._step_cost: StepCost | None = None
+        self._events = 0
+
+    # -- questions
+
+    @property
+    def policy(self) -> str:
+        return self._policy.name
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(q) for q in self._queues.values())
+
+    @property
+    def expected_step_s(self) -> float:
+        """What the cost model expects of the step planned last."""
+        return self._step_cost.predicted_s if self._step_cost else 0.0
+
+    def why_impossible(self, ask: Ask) -> str | None:
+        """Why this request could never be served, in a sentence with both numbers."""
+        tokens = len(ask.prompt) + ask.max_tokens
+        if tokens > self._limits.max_context:
+            return (
+                f"prompt and max_tokens are {tokens} tokens; "
+                f"a request may hold {self._limits.max_context}"
+            )
+        needed = self._pages(tokens)
+        if ask.adapter is not None:
+            if not self._residency.knows(ask.adapter):
+                return f"adapter {ask.adapter_name or ask.adapter} is not known to this pool"
+            needed += self._residency.pages_needed(ask.adapter)
+        if needed > self._pool.pages:
+            return (
+                f"the request and its adapter need {needed} pages; the pool has {self._pool.pages}"
+            )
+        return None
+
+    # -- the outside world, between steps
+
+    def submit(self, ask: Ask, joined_s: float) -> None:
+        """A request that has waited since `joined_s` (booked with the ledger at that instant)."""
+        self._book.advance(self._ledger.now)
+        request = Request(ask, self._arrivals, policy_version=self.policy_version)
+        self._arrivals += 1
+        self._live[ask.request_id] = request
+        self._book.join(request.waits, joined_s)
+        queue = self._queues.setdefault(ask.tenant, deque())
+        if not queue:
+            self._counters.arrived(ask.tenant, [t for t, q in self._queues.items() if q])
+        queue.append(request)
+        if ask.adapter is not None and self._residency.knows(ask.adapter):
+            place = self._residency.place(ask.adapter)
+            request.adapter_state = place.value
+            self._ledger.count(ask.tenant, "adapter_lookups")
+            self._ledger.count(ask.tenant, f"found_{place.value}")
+            self._ledger.adapter(ask.adapter).lookups += 1
+        impossible = self.why_impossible(ask)
+        if impossible is not None:
+            self._end(request, Outcome.FAILED, impossible)
+
+    def abort(self, request_id: str) -> None:
+        request = self._live.get(request_id)
+        if request is not None:
+            self._book.advance(self._ledger.now)
+            self._end(request, Outcome.ABORTED, "aborted by the client")
+
+    def loaded(self, key: str, error: str | None) -> None:
+        """A load has ended; `error` says why it failed. Who waits for a broken adapter fails."""
+        now = self._ledger.now
+        self._book.advance(now)
+        arrived = self._residency.arrived(key, now, error)
+        book = self._ledger.adapter(key)
+        book.load_s += arrived.load_s
+        self._ledger.count(arrived.tenant, "load_s", arrived.load_s)
+        if error is None:
+            book.loads += 1
+            book.bytes = arrived.bytes
+            book.resident.set(1, now)
+            self._ledger.count(arrived.tenant, "swap_in_bytes", arrived.bytes)
+            self._ledger.engine_count("loads")
+            return
+        self._event("load", arrived.tenant, adapter=key, detail=f"load failed: {error}")
+        for request in [r for r in self._live.values() if r.ask.adapter == key]:
+            self._end(request, Outcome.FAILED, f"its adapter could not be loaded: {error}")
+
+    def use_policy(self, policy: str) -> str:
+        """Switch the policy; returns the name of the one it replaces. Counters go on."""
+        previous = self._policy.name
+        self._policy = POLICIES[policy]
+        self.policy_version += 1
+        self._ledger.policy_version(self.policy_version)
+        return previous
+
+    def overdue(self, now: float) -> None:
+        """Book gap targets that running sequences have passed; for a step that takes too long."""
+        for request in self._running:
+            if request.last_token_s is not None:
+                self._ledger.gap(request.ask.request_id, now - request.last_token_s)
+
+    # -- the step
+
+    def plan(self) -> Planned:
+        """Decide the next step at the ledger's present instant."""
+        now = self._ledger.now
+        self._book.advance(now)
+        self._step += 1
+        self._grow(now)
+        budget = StepBudget(self._limits.step_tokens, self._limits.adapters_per_step)
+        segments: list[Segment] = []
+        # Decode rows first, so that a long prefill never starves them; then who was left out.
+        for request in sorted(self._running, key=lambda r: (not _decodes(r), r.last_step)):
+            segment = self._segment(request, budget)
+            if segment is None:
+                self._wait(request, "budget", "budget")
+                continue
+            self._wait(request, SCHEDULED)
+            segments.append(segment)
+        before, self._examined = self._examined, []
+        stop = self._admit(budget, segments, now)
+        if stop is None:
+            # Whoever arrives from now on waits for a slot, or for this step to end.
+            stop = "slot" if len(self._running) >= self._limits.slots else "budget"
+        examined = {r.ask.request_id for r in self._examined}
+        for request in before:
+            waits = request.state is not State.RUNNING and request.state is not State.ENDED
+            if waits and request.ask.request_id not in examined:
+                self._wait(request, SHARED)
+        self._look_ahead(now)
+        self._book.flip(stop)
+        for tenant in [t for t, q in self._queues.items() if not q]:
+            del self._queues[tenant]
+        plan = StepPlan(self._step, tuple(segments))
+        self._step_cost = self.costs.of(plan) if segments else None
+        self._step_started_s = now
+        self._tell(plan, stop)
+        planned = Planned(plan, tuple(self._forgotten), tuple(self._orders))
+        self._forgotten, self._orders = [], []
+        return planned
+
+    def settle(self, plan: StepPlan, outcome: StepOutcome) -> Settled:
+        """Book what the step produced, at the ledger's present instant."""
+        now = self._ledger.now
+        self._book.advance(now)
+        work: dict[str, TenantWork] = {}
+        tokens: list[tuple[str, int]] = []
+        stall, own = self._stall(now)
+        for segment in plan.segments:
+            request = self._live.get(segment.request_id)
+            if request is None:
+                continue
+            request.stall_s += stall - own.get(segment.request_id, 0.0)
+            done = work.setdefault(request.tenant, TenantWork())
+            self._computed(request, segment, done)
+            failure = outcome.failed.get(segment.request_id)
+            if failure is not None:
+                self._end(request, Outcome.FAILED, failure)
+            elif segment.samples:
+                token = outcome.tokens[segment.request_id]
+                tokens.append((segment.request_id, token))
+                done.output += 1
+                self._produced(request, token, now)
+        for tenant in work:
+            self._ledger.counter(tenant, self._counters.value(tenant))
+        self._ledger.settle(work, now)
+        return Settled(tuple(tokens), self.take_ended())
+
+    def take_ended(self) -> tuple[Ending, ...]:
+        ended, self._ended = tuple(self._ended), []
+        return ended
+
+    # -- running sequences
+
+    def _segment(self, request: Request, budget: StepBudget) -> Segment | None:
+        """The request's part of the step within the budget; None when nothing is left for it."""
+        ask = request.ask
+        if not budget.allows(ask.adapter):
+            return None
+        left = request.length - request.computed
+        is_decode = _decodes(request)
+        count = min(left, budget.tokens)
+        budget.take(count, ask.adapter)
+        request.last_step = self._step
+        return Segment(
+            ask.request_id,
+            ask.tenant,
+            ask.adapter,
+            tuple(request.tokens(request.computed, request.computed + count)),
+            request.computed,
+            tuple(request.pages),
+            samples=count == left,
+            is_prefill=not is_decode,
+            temperature=ask.temperature,
+            seed=ask.seed,
+            sampled=len(request.output),
+        )
+
+    def _pages(self, tokens: int) -> int:
+        return -(-tokens // self._limits.page_tokens)
+
+    def _grow(self, now: float) -> None:
+        """Pages for the tokens that running sequences are about to write. The only place that
+        preempts: admission never does."""
+        for request in list(self._running):
+            while request.state is State.RUNNING:
+                missing = self._pages(request.length) - len(request.pages)
+                if missing <= 0:
+                    break
+                pages = self._pool.try_take_kv(request.tenant, missing)
+                if not isinstance(pages, Short):
+                    request.pages += pages
+                    break
+                short, evictions = self._residency.make_room(missing, request.tenant, now)
+                self._evicted(evictions)
+                if short is not None:
+                    self._give_way(request, now)
+
+    def _give_way(self, grower: Request, now: float) -> None:
+        """Preempt somebody so that `grower` may grow; it may be itself."""
+        bound = self._limits.preemptions
+        candidates = [r for r in self._running if r.preemptions < bound] or self._running
+        victim = self._policy.victim(candidates, self._counters) or grower
+        if victim is grower and len(self._running) == 1 and self._residency.pinned_bytes():
+            self._residency.keep_only(set())  # nobody else gives way: adapters fetched ahead go
+            return
+        self._leave_pages(victim, now)
+        self._running.remove(victim)
+        victim.state = State.PREEMPTED
+        victim.preemptions += 1
+        victim.computed = 0
+        queue = self._queues.setdefault(victim.tenant, deque())
+        place = next((i for i, r in enumerate(queue) if r.sequence > victim.sequence), len(queue))
+        queue.insert(place, victim)
+        self._wait(victim, SHARED)
+        self._ledger.count(victim.tenant, "preemptions_suffered")
+        self._ledger.engine_count("preemptions")
+        self._blame("preemptions_caused", grower.tenant)
+        self._event(
+            "preempt",
+            victim.tenant,
+            request_id=victim.ask.request_id,
+            cause=grower.tenant,
+            detail=f"gave back its pages after {victim.length} tokens",
+        )
+
+    def _leave_pages(self, request: Request, now: float) -> None:
+        self._pool.give_back_kv(request.tenant, request.pages)
+        request.pages = []
+        if request.ask.adapter is not None and request.state is State.RUNNING:
+            key = request.ask.adapter
+            self._residency.release(key, request.tenant, now)
+            if not self._pool.references(key):
+                self._ledger.adapter(key).referenced.set(0, now)
+
+    def _computed(self, request: Request, segment: Segment, done: TenantWork) -> None:
+        start, stop = segment.start, segment.start + len(segment.tokens)
+        again = max(0, min(stop, request.high_water) - start)
+        fresh_from = max(start, request.high_water)
+        done.prompt += max(0, min(stop, len(request.ask.prompt)) - fresh_from)
+        done.recomputed += again
+        request.recomputed += again
+        request.computed = stop
+        request.high_water = max(request.high_water, stop)
+
+    def _produced(self, request: Request, token: int, now: float) -> None:
+        ask = request.ask
+        request.output.append(token)
+        self._counters.charge_output(request.tenant)
+        if request.first_token_s is None:
+            self._book.bring_up(request.waits)
+            request.waits.had_token = True
+            request.first_token_s = now
+            self._ledger.first_token(ask.request_id, request.tenant, now - ask.arrived_s)
+        elif request.last_token_s is not None:
+            gap = now - request.last_token_s
+            if request.max_gap_s is None or gap > request.max_gap_s:
+                request.max_gap_s = gap
+            self._ledger.gap(ask.request_id, gap)
+        request.last_token_s = now
+        if token in ask.stop_tokens:
+            self._end(request, Outcome.FINISHED, "stop")
+        elif len(request.output) >= ask.max_tokens:
+            self._end(request, Outcome.FINISHED, "length")
+
+    def _stall(self, now: float) -> tuple[float, Mapping[str, float]]:
+        """Seconds of this step spent on prefill, and each request's own part of them."""
+        cost = self._step_cost
+        if cost is None or cost.predicted_s <= 0:
+            return 0.0, {}
+        scale = min(1.0, (now - self._step_started_s) / cost.predicted_s)
+        own = {request_id: s * scale for request_id, s in cost.own_prefill_s.items()}
+        return sum(cost.prefill_s.values()) * scale, own
+
+    # -- admission
+
+    def _admit(self, budget: StepBudget, segments: list[Segment], now: float) -> str | None:
+        """Scan the waiting in policy order; returns the reason the scan stopped, which everyone
+        it did not reach carries. None: it reached the end."""
+        scan: Scan | None = None
+        passed_by: list[Request] = []
+        fetching = 0
+        while self._queues:
+            if len(self._running) >= self._limits.slots:
+                return "slot"
+            if budget.tokens < 1:
+                return "budget"
+            scan = scan or self._policy.scan(self._queues, self._counters)
+            request = scan.head()
+            if request is None:
+                return None
+            adapter = request.ask.adapter
+            if adapter is not None and self._residency.place(adapter) is not Place.DEVICE:
+                self._fetch(request, adapter, now)
+                self._examine(request, adapter_group(adapter), "adapter")
+                fetching += 1
+                if fetching >= max(1, self._limits.prefetch):
+                    return "budget"
+                scan.passed()
+                continue
+            if not budget.allows(adapter):
+                self._examine(request, "budget", "budget")
+                return "budget"
+            if not self._room_for(request, now):
+                self._examine(request, "kv", "kv")
+                if request.bypassed >= self._limits.bypass:
+                    return "kv"
+                passed_by.append(request)
+                scan.passed()
+                continue
+            self._start(request, now)
+            scan.admitted()
+            for other in passed_by:
+                other.bypassed += 1
+            segment = self._segment(request, budget)
+            if segment is not None:
+                segments.append(segment)
+        return None
+
+    def _examine(self, request: Request, group: str, reason: str) -> None:
+        self._examined.append(request)
+        self._wait(request, group, reason)
+
+    def _room_for(self, request: Request, now: float) -> bool:
+        """Pages for all tokens it has and a watermark, evicting idle adapters; never preempting.
+
+        With nothing running there is nobody to wait for: the watermark and the pins go."""
+        needed = self._pages(request.length)
+        watermark = len(self._running)
+        key = request.ask.adapter
+        short, evictions = self._residency.make_room(
+            needed + watermark, request.tenant, now, sparing=key
+        )
+        if short is not None and not self._running:
+            self._residency.keep_only(set())
+            short, evictions = self._residency.make_room(needed, request.tenant, now, sparing=key)
+        self._evicted(evictions)
+        if short is not None:
+            return False
+        pages = self._pool.try_take_kv(request.tenant, needed)
+        if isinstance(pages, Short):
+            return False
+        request.pages = pages
+        return True
+
+    def _start(self, request: Request, now: float) -> None:
+        """The request leaves its queue, is charged for its prompt once, and runs."""
+        ask = request.ask
+        self._queues[ask.tenant].remove(request)
+        self._counters.left_queue(ask.tenant)
+        if not request.charged_prompt:
+            self._counters.charge_prompt(ask.tenant, len(ask.prompt))
+            request.charged_prompt = True
+        if ask.adapter is not None:
+            self._residency.acquire(ask.adapter, ask.tenant, now)
+            self._ledger.adapter(ask.adapter).referenced.set(1, now)
+        request.state = State.RUNNING
+        self._running.append(request)
+        if request.first_scheduled_s is None:
+            request.first_scheduled_s = now
+            self._ledger.first_scheduled(ask.request_id)
+        self._wait(request, SCHEDULED)
+
+    def _fetch(self, request: Request, adapter: str, now: float) -> None:
+        self._residency.pin(adapter)
+        order, evictions = self._residency.try_order(adapter, request.tenant, now)
+        self._evicted(evictions)
+        if isinstance(order, LoadOrder):
+            self._orders.append(order)
+
+    def _look_ahead(self, now: float) -> None:
+        """Bring in the adapters of the first heads in policy order, while the step runs, and
+        keep those and no others from eviction: else a long queue would evict its own head's."""
+        wanted: set[str] = set()
+        if self._limits.prefetch and self._queues:
+            scan = self._policy.scan(self._queues, self._counters)
+            for _ in range(self._limits.prefetch):
+                request = scan.head()
+                if request is None:
+                    break
+                adapter = request.ask.adapter
+                if adapter is not None:
+                    self._fetch(request, adapter, now)
+                    wanted.add(adapter)
+                scan.supposed()
+        self._residency.keep_only(wanted | {r.ask.adapter for r in self._examined if r.ask.adapter})
+
+    # -- bookkeeping
+
+    def _wait(self, request: Request, group: str, reason: str = "") -> None:
+        waits, tenant = request.waits, request.tenant
+        if waits.group == group:
+            return
+        if waits.group != SCHEDULED:
+            self._ledger.waits(tenant, waits.group, -1)
+        if group != SCHEDULED:
+            self._ledger.waits(tenant, group, +1)
+        self._book.move(waits, group, reason)
+
+    def _end(self, request: Request, outcome: Outcome, reason: str) -> None:
+        now = self._ledger.now
+        ask = request.ask
+        self._wait(request, SCHEDULED)  # leaves whichever group it stood in
+        self._book.bring_up(request.waits)
+        if request.state is State.RUNNING:
+            self._leave_pages(request, now)
+            self._running.remove(request)
+        else:
+            queue = self._queues.get(ask.tenant)
+            if queue is not None and request in queue:
+                queue.remove(request)
+                self._counters.left_queue(ask.tenant)
+        if request.charged_prompt:
+            never = len(ask.prompt) - min(request.high_water, len(ask.prompt))
+            self._counters.refund_prompt(ask.tenant, never)
+        request.state = State.ENDED
+        del self._live[ask.request_id]
+        self._ledger.ended(record(request, outcome, now, self._ledger.identity, self._base))
+        ttft = request.first_token_s
+        self._ended.append(
+            Ending(
+                ask.request_id,
+                outcome,
+                reason,
+                len(ask.prompt),
+                len(request.output),
+                None if ttft is None else ttft - ask.arrived_s,
+            )
+        )
+
+    def _evicted(self, evictions: list[Eviction]) -> None:
+        now = self._ledger.now
+        for e in evictions:
+            self._forgotten.append(e.key)
+            book = self._ledger.adapter(e.key)
+            book.evictions += 1
+            book.resident.set(0, now)
+            self._ledger.engine_count("evictions")
+            if e.suffered is not None:
+                self._ledger.count(e.suffered, "swap_out_bytes", e.bytes)
+                if e.suffered != e.cause:
+                    self._ledger.count(e.suffered, "evictions_suffered")
+            self._blame("evictions_caused", e.cause)
+            self._event("evict", e.suffered, adapter=e.key, cause=e.cause, value=float(e.bytes))
+
+    def _blame(self, column: str, trigger: str) -> None:
+        """Spread one event over tenants in proportion to pages above their fair share; the
+        trigger stays in the event. Nobody above: the trigger has it all."""
+        held = self._pool.holdings().by_tenant()
+        weights = {t: self._counters.weight(t) for t in held}
+        size = self._pool.pages * self._pool.page_bytes
+        whole = sum(weights.values())
+        above = {t: max(0.0, b - size * weights[t] / whole) for t, b in held.items()}
+        total = sum(above.values())
+        if not total:
+            self._ledger.count(trigger, column, 1.0)
+            return
+        for tenant, excess in above.items():
+            if excess:
+                self._ledger.count(tenant, column, excess / total)
+
+    def _tell(self, plan: StepPlan, stop: str) -> None:
+        """Hand the ledger the world as it is from this plan to the next."""
+        cost = self._step_cost
+        holdings = self._pool.holdings()
+        running: dict[str, int] = {}
+        for r in self._running:
+            running[r.tenant] = running.get(r.tenant, 0) + 1
+        in_step: dict[str, int] = {}
+        for s in plan.segments:
+            in_step[s.tenant] = in_step.get(s.tenant, 0) + 1
+        blame: dict[str, Mapping[str | None, float]] = {}
+        for r in self._examined:
+            key = r.ask.adapter
+            if key is not None and self._residency.place(key) is Place.LOADING:
+                blame[key] = self._residency.blame(key, self._ledger.now)
+        view = StepView(
+            plan.step,
+            shared_reason=stop,
+            running=running,
+            kv_bytes=holdings.kv,
+            adapter_bytes=holdings.adapters,
+            cached_bytes=float(holdings.cached),
+            free_bytes=float(holdings.free),
+            pinned_bytes=float(self._residency.pinned_bytes()),
+            blame=blame,
+            oldest_since_s=self._oldest(),
+        )
+        if cost is not None:
+            view = replace(
+                view,
+                predicted_s=cost.predicted_s,
+                in_step=in_step,
+                prefill_cost_s=cost.prefill_s,
+                decode_cost_s=cost.decode_s,
+                prefill_tokens=plan.prefill_tokens,
+                decode_rows=plan.decode_rows,
+                context_tokens=plan.context_tokens,
+                adapters=len(plan.adapters),
+                cost_version=self.costs.version,
+            )
+        for tenant, lifts in self._counters.take_lifts().items():
+            self._ledger.count(tenant, "vtc_lifts", lifts)
+        self._ledger.begin(view, self._ledger.now)
+
+    def _oldest(self) -> dict[str, float]:
+        """Since when each tenant's oldest wait lasts. Queues are in order of arrival; only the
+        preempted at the front began to wait later than they arrived."""
+        oldest: dict[str, float] = {}
+        for tenant, queue in self._queues.items():
+            for request in queue:
+                since = request.waits.waiting_since_s
+                if since is not None:
+                    oldest[tenant] = min(since, oldest.get(tenant, since))
+                if not request.preemptions:
+                    break
+        return oldest
+
+    def _event(
+        self,
+        kind: str,
+        tenant: str | None,
+        *,
+        adapter: str | None = None,
+        request_id: str | None = None,
+        cause: str | None = None,
+        detail: str | None = None,
+        value: float | None = None,
+    ) -> None:
+        who = self._ledger.identity
+        self._events += 1
+        self._ledger.log(
+            EventRecord(
+                engine=who.engine,
+                run_id=who.run_id,
+                pool=who.pool,
+                event_id=f"s{self._events}",
+                at=self._base.unix(self._ledger.now),
+                kind=kind,
+                tenant=tenant,
+                adapter=adapter,
+                request_id=request_id,
+                cause_tenant=cause,
+                detail=detail,
+                value=value,
+            )
+        )
+
+
+def _decodes(request: Request) -> bool:
+    """All but its newest token are in pages: the next step is a decode row."""
+    return bool(request.output) and request.length - request.computed == 1

@@ -1,0 +1,53 @@
+"""Faults on purpose: a slowed or a frozen engine, for demos and proofs. Pure arithmetic.
+
+A fault lengthens the time between two plans, as a throttled or a hung device would; what the
+ledger makes of it is what is being shown.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from engine.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Times count from the moment the worker is ready, in seconds.
+
+    From `slow_from_s` to `slow_to_s` (None = to the end) a step takes `slow_factor` times as long;
+    the first step planned after `freeze_at_s` hangs for `freeze_s`.
+    """
+
+    slow_factor: float = 1.0
+    slow_from_s: float = 0.0
+    slow_to_s: float | None = None
+    freeze_at_s: float | None = None
+    freeze_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.slow_factor <= 100.0:
+            raise ConfigError(f"slow_factor = {self.slow_factor!r}: expected 1 to 100")
+        if not 0.0 <= self.freeze_s <= 600.0:
+            raise ConfigError(f"freeze_s = {self.freeze_s!r}: expected 0 to 600 seconds")
+
+    def extra_s(self, previous_s: float, began_s: float, ended_s: float) -> float:
+        """Seconds to add to a step that ran from `began_s` to `ended_s`; the step before it began
+        at `previous_s` (-inf for the first)."""
+        extra = 0.0
+        if self.slow_from_s <= began_s and (self.slow_to_s is None or began_s < self.slow_to_s):
+            extra += (self.slow_factor - 1.0) * (ended_s - began_s)
+        if self.freeze_at_s is not None and previous_s < self.freeze_at_s <= began_s:
+            extra += self.freeze_s
+        return extra
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Faults:
+        return cls(**json.loads(text))
+
+
+NO_FAULTS = Faults()

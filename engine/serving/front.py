@@ -1,0 +1,260 @@
+"""The front process: HTTP, keys, quotas, tokenizer. Owns the listening socket's server and routes.
+
+Loads no torch and no DuckDB. Logs say what broke and where, never what was in a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from engine.clock import Clock, SystemClock
+from engine.config import Settings
+from engine.errors import EngineError
+from engine.scheduling.quota import QuotaDoor
+from engine.serving import openai
+from engine.serving.answer import refusal
+from engine.serving.auth import KeyRing
+from engine.serving.catalogue import Catalogue
+from engine.serving.completions import Completions, Tokenizer
+from engine.serving.front_book import FrontBook
+from engine.serving.launch import READY, Launch, say
+from engine.serving.link import WorkerLink
+from engine.serving.openai import ApiError
+from telemetry.proto import tenantscope_pb2 as pb
+from telemetry.records import Batch
+
+_log = logging.getLogger(__name__)
+_TICK_S = 0.25
+_GRACE_S = 2  # for open answers, at the end
+_LINK_S = 30.0
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Sender(Protocol):
+    """The way to the store."""
+
+    def submit(self, batch: Batch) -> None: ...
+    def close(self, timeout_s: float) -> object: ...
+
+
+class Front:
+    """Everything behind the routes. `app` is the ASGI application."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        run_id: str,
+        *,
+        worker_address: str,
+        tokenizer: Tokenizer,
+        exporter: Sender,
+    ) -> None:
+        self._clock = clock
+        self._exporter = exporter
+        self._door = QuotaDoor(settings, clock.now())
+        self.book = FrontBook(settings, clock, run_id, exporter, self._levels)
+        self.link = WorkerLink(worker_address, on_up=self._worker_up, on_down=self._worker_down)
+        self._catalogue = Catalogue(settings)
+        self._started_unix = int(clock.base.unix(clock.now()))
+        self._completions = Completions(
+            settings,
+            clock,
+            keys=KeyRing(settings.tenants),
+            catalogue=self._catalogue,
+            tokenizer=tokenizer,
+            door=self._door,
+            book=self.book,
+            link=self.link,
+        )
+        self.app: ASGIApp = _Quiet(
+            Starlette(
+                routes=[
+                    Route("/v1/completions", _answering(self._complete), methods=["POST"]),
+                    Route("/v1/models", _answering(self._models), methods=["GET"]),
+                    Route("/health", self._health, methods=["GET"]),
+                    Route("/ready", self._ready, methods=["GET"]),
+                ],
+                exception_handlers={HTTPException: _no_such_route, Exception: _broken},
+                lifespan=self._life,
+            )
+        )
+
+    @contextlib.asynccontextmanager
+    async def _life(self, app: Starlette) -> AsyncIterator[None]:
+        self.link.start()
+        ticking = asyncio.create_task(self._tick(), name="front-book")
+        try:
+            yield
+        finally:
+            ticking.cancel()
+            await self.link.close()
+            self.book.flush(self._clock.now(), closing=True)
+            await asyncio.to_thread(self._exporter.close, 2.0)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.book.tick(self._clock.now())
+
+    def _levels(self, tenant: str, now_s: float) -> tuple[float | None, float | None, int]:
+        levels = self._door.levels(tenant, now_s)
+        return levels.rpm, levels.tpm, levels.concurrency
+
+    def _worker_up(self, status: pb.StatusReply) -> None:
+        self.book.worker_up(status.run_id, self._clock.now())
+
+    def _worker_down(self, open_requests: int) -> None:
+        _log.warning("the worker went away; %d open requests failed", open_requests)
+        self.book.worker_down(open_requests, self._clock.now())
+
+    async def _complete(self, request: Request) -> Response:
+        return await self._completions.answer(request)
+
+    async def _models(self, request: Request) -> Response:
+        tenant = self._completions.caller(request)
+        return JSONResponse(openai.model_list(self._catalogue.models(tenant), self._started_unix))
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        if self.link.is_up:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse(
+            {"status": "waiting", "reason": "the pool's worker does not answer"}, status_code=503
+        )
+
+
+def _answering(handler: Handler) -> Handler:
+    """Turn the refusals a handler raises into responses."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except ApiError as e:
+            return refusal(e)
+        except ClientDisconnect:
+            return Response(status_code=499)  # for nobody: the caller left before the body ended
+
+    return answer
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail.lower()}; there are "
+    message += "POST /v1/completions, GET /v1/models, GET /health and GET /ready"
+    return refusal(ApiError(error.status_code, message, code="no_such_route"), error.headers)  # type: ignore[arg-type]
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    return refusal(
+        ApiError(500, "the front failed at this request; its log says where", kind="server_error")
+    )
+
+
+class _Quiet:
+    """Keeps an exception's text out of the log: it may quote the request. Type and place stay."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception as e:
+            if scope["type"] != "http":
+                raise
+            place = traceback.extract_tb(e.__traceback__)[-1]
+            _log.error("%s at %s:%s", type(e).__name__, place.filename, place.lineno)
+
+
+class _Server(uvicorn.Server):
+    """Says `ready` once it accepts connections and the worker has answered."""
+
+    def __init__(self, config: uvicorn.Config, link: WorkerLink) -> None:
+        super().__init__(config)
+        self._link = link
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.started or self.should_exit:
+            return
+        if await self._link.wait_up(_LINK_S):
+            say(READY)
+        else:
+            print(f"error: no worker answers at {self._link.address}", file=sys.stderr, flush=True)
+            self.should_exit = True
+
+
+def serve_front(launch: Launch) -> None:
+    """Serve until SIGTERM or SIGINT. Raises EngineError."""
+    from engine.model.text import load_tokenizer
+    from telemetry.pipeline import Exporter
+
+    # uvicorn replays the signal after its own clean end: leave with 0 then, not by the signal.
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    if launch.listen_fd is None:
+        raise EngineError("the front was started without a listening socket")
+    front = Front(
+        launch.settings,
+        SystemClock(launch.clock),
+        launch.run_id,
+        worker_address=launch.worker_address,
+        tokenizer=load_tokenizer(launch.settings.model),
+        exporter=Exporter(launch.store_address),
+    )
+    config = uvicorn_config(front.app)
+    with socket.socket(fileno=launch.listen_fd) as listening:
+        _Server(config, front.link).run(sockets=[listening])
+
+
+def uvicorn_config(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    """No access log (a query string can hold a key), bounded time for open answers at the end."""
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        **more,
+    )
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def main() -> None:
+    try:
+        serve_front(Launch.read(Path(sys.argv[1])))
+    except EngineError as e:
+        print(f"error: {e}", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What a child process of one `serve` is told at its start. A value, handed over as a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.clock import ClockBase
+from engine.config import Settings, load_settings
+from engine.serving.faults import NO_FAULTS, Faults
+
+READY = "ready"
+PROGRESS = "progress: "
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Settings, the clock all processes share, the run's name, and who listens where.
+
+    `listen_fd` is the front's listening socket, bound by the supervisor and inherited.
+    """
+
+    settings: Settings
+    clock: ClockBase
+    run_id: str
+    worker_address: str
+    store_address: str | None = None
+    listen_fd: int | None = None
+    faults: Faults = NO_FAULTS
+
+    def write(self, path: Path) -> None:
+        """Readable by its owner only: it holds key digests."""
+        text = json.dumps(
+            {
+                "settings": self.settings.dump(),
+                "clock": self.clock.dump(),
+                "run_id": self.run_id,
+                "worker_address": self.worker_address,
+                "store_address": self.store_address,
+                "listen_fd": self.listen_fd,
+                "faults": self.faults.dump(),
+            }
+        )
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+            f.write(text)
+
+    @classmethod
+    def read(cls, path: Path) -> Launch:
+        raw = json.loads(path.read_text())
+        return cls(
+            settings=load_settings(raw["settings"]),
+            clock=ClockBase.load(raw["clock"]),
+            run_id=raw["run_id"],
+            worker_address=raw["worker_address"],
+            store_address=raw["store_address"],
+            listen_fd=raw["listen_fd"],
+            faults=Faults.load(raw["faults"]),
+        )
+
+
+def say(line: str) -> None:
+    """One line to the supervisor."""
+    print(line, flush=True)
+
+
+def say_progress(text: str) -> None:
+    say(PROGRESS + " ".join(str(text).split()))

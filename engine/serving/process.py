@@ -1,0 +1,121 @@
+"""One child process: its pipes, its readiness, its last words, its end. Knows no `serve`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from engine.serving.launch import PROGRESS, READY
+
+_LAST_WORDS = 20
+
+
+class Child:
+    """Starts `python -m module arguments` in a process group of its own, tied to this process.
+
+    Its stdout speaks to us (`ready...`, `progress: ...`), its stderr to a person.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        keep_fds: Sequence[int] = (),
+        on_error_line: Callable[[str], None],
+        on_progress: Callable[[str], None],
+        on_exit: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self._words: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._ready = threading.Event()
+        self._over = threading.Event()  # ready, or will never be
+        self._exited = threading.Event()
+        theirs, self._ours = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "engine.serving.child", str(theirs), module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                pass_fds=(theirs, *keep_fds),
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        readers = [
+            threading.Thread(target=self._hear, args=(self._process.stdout, on_progress)),
+            threading.Thread(target=self._note, args=(self._process.stderr, on_error_line)),
+        ]
+        waiter = threading.Thread(target=self._wait, args=(readers, on_exit))
+        for thread in (*readers, waiter):
+            thread.name, thread.daemon = f"child-{name}", True
+            thread.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Exit code once it has ended and all it said has been read; None while it lives."""
+        return self._process.returncode if self._exited.is_set() else None
+
+    def last_words(self) -> list[str]:
+        return list(self._words)
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """True when it said `ready`; False when it ended before, or time is up."""
+        self._over.wait(timeout_s)
+        return self._ready.is_set()
+
+    def stop(self, timeout_s: float) -> int:
+        """SIGTERM, then SIGKILL to its whole group after `timeout_s`. Returns the exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        if not self._exited.wait(timeout_s):
+            self._kill_group()
+            self._exited.wait()
+        self._kill_group()  # whatever it started must not stay behind
+        if self._ours >= 0:
+            os.close(self._ours)
+            self._ours = -1
+        return self._process.returncode
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _hear(self, stream: IO[str], on_progress: Callable[[str], None]) -> None:
+        with stream:
+            for line in stream:
+                if line.startswith(PROGRESS):
+                    on_progress(line[len(PROGRESS) :].rstrip())
+                elif line.split(" ")[0].strip() == READY:
+                    self._ready.set()
+                    self._over.set()
+
+    def _note(self, stream: IO[str], on_error_line: Callable[[str], None]) -> None:
+        with stream:
+            for line in stream:
+                self._words.append(line.rstrip())
+                on_error_line(line.rstrip())
+
+    def _wait(self, readers: Sequence[threading.Thread], on_exit: Callable[[], None]) -> None:
+        self._process.wait()
+        for reader in readers:
+            reader.join(1.0)  # a grandchild may hold the pipe open: its words are not awaited
+        self._exited.set()
+        self._over.set()
+        on_exit()

@@ -1,0 +1,248 @@
+"""The processes of one `serve`: store, worker, front. Owns their start, their watch, their end.
+
+Start: store first (nothing is lost), then the worker, then the front. End: the other way round,
+so that no request comes in while the worker leaves, and the last batches find a store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from engine.clock import ClockBase, SystemClock
+from engine.config import Settings
+from engine.errors import EngineError
+from engine.serving.faults import NO_FAULTS, Faults
+from engine.serving.launch import Launch
+from engine.serving.process import Child
+
+LONGEST_SOCKET_PATH = 100  # the kernel's own limit is 107 bytes
+_STOP_S = 5.0
+_START_S = {"store": 60.0, "worker": 1800.0, "front": 90.0}  # the worker may download its model
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+Progress = Callable[[str], None]
+Line = Callable[[str, str], None]
+
+
+class ServeError(EngineError):
+    """A process of `serve` did not start, or ended when it should not have."""
+
+
+def _nothing(*_: str) -> None:
+    return None
+
+
+class ServeProcesses:
+    """Context manager: inside it the pool serves at `url`.
+
+    `progress` hears one line a stage, `on_line` (process, line) whatever a child writes to
+    stderr. `modules` names the module of each process; tests put others in their place.
+    Raises ServeError, with a child's last words, when one does not start.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store_dir: Path,
+        runtime_dir: Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        faults: Faults | None = None,
+        *,
+        progress: Progress | None = None,
+        on_line: Line | None = None,
+        modules: dict[str, str] | None = None,
+    ) -> None:
+        if host not in _LOOPBACK:
+            raise ServeError(
+                f"--host {host}: this version listens on loopback only: "
+                "use 127.0.0.1, ::1 or localhost"
+            )
+        self.settings = settings
+        self.store_dir = store_dir
+        self.clock: ClockBase = SystemClock().base
+        self.run_id = f"run-{secrets.token_hex(6)}"
+        self.host, self.port = host, port
+        self._given_dir = runtime_dir
+        self._made_dir: Path | None = None
+        self._faults = faults or NO_FAULTS
+        self._progress = progress or _nothing
+        self._on_line = on_line or _nothing
+        self._modules = {
+            "store": "telemetry.service",
+            "worker": "engine.serving.worker",
+            "front": "engine.serving.front",
+        } | (modules or {})
+        self._children: list[Child] = []
+        self._something_ended = threading.Event()
+        self._stopping = False
+        self._stop_lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Where the sockets are. Raises ServeError before the start."""
+        if self._made_dir is None:
+            raise ServeError("not started yet: the runtime folder is made at the start")
+        return self._made_dir
+
+    @property
+    def worker_address(self) -> str:
+        return f"unix:{self.runtime_dir / 'worker.sock'}"
+
+    @property
+    def store_address(self) -> str:
+        return f"unix:{self.runtime_dir / 'store.sock'}"
+
+    def __enter__(self) -> ServeProcesses:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all three and return when requests are answered. Raises ServeError."""
+        with listen(self.host, self.port) as listening:
+            self.port = listening.getsockname()[1]
+            self._made_dir = make_runtime_dir(self._given_dir)
+            launch = Launch(
+                settings=self.settings,
+                clock=self.clock,
+                run_id=self.run_id,
+                worker_address=self.worker_address,
+                store_address=self.store_address,
+                listen_fd=listening.fileno(),
+                faults=self._faults,
+            )
+            args = self.runtime_dir / "launch.json"
+            launch.write(args)
+            store = ["--store", str(self.store_dir), "--listen", self.store_address]
+            self._start("store", store)
+            self._start("worker", [str(args)])
+            self._start("front", [str(args)], keep_fds=(listening.fileno(),))
+
+    def failure(self) -> str | None:
+        """What is wrong, in a sentence, when a process has ended by itself; None while all live."""
+        if self._stopping:
+            return None
+        for child in self._children:
+            code = child.poll()
+            if code is not None:
+                return _obituary(child, f"ended with {_how(code)} while serving")
+        return None
+
+    def wait(self, timeout_s: float | None = None) -> str | None:
+        """Block until a process ends by itself, or for `timeout_s`. Returns `failure()`."""
+        self._something_ended.wait(timeout_s)
+        return self.failure()
+
+    def stop(self) -> None:
+        """End everything: front, worker, store; 5 s each at most. May be called twice."""
+        with self._stop_lock:
+            self._stopping = True
+            for child in reversed(self._children):
+                child.stop(_STOP_S)
+            self._children.clear()
+            if self._made_dir is not None:
+                _remove(self._made_dir, whole=self._given_dir is None)
+
+    def _start(self, name: str, arguments: Sequence[str], keep_fds: Sequence[int] = ()) -> None:
+        self._progress(f"starting the {name}")
+        child = Child(
+            name,
+            self._modules[name],
+            arguments,
+            keep_fds=keep_fds,
+            on_error_line=lambda line: self._on_line(name, line),
+            on_progress=lambda text: self._progress(f"{name}: {text}"),
+            on_exit=self._something_ended.set,
+        )
+        self._children.append(child)
+        if child.wait_ready(_START_S[name]):
+            return
+        code = child.poll()
+        what = (
+            f"was not ready within {_START_S[name]:.0f} s"
+            if code is None
+            else f"ended with {_how(code)} before it was ready"
+        )
+        raise ServeError(_obituary(child, what))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 = any free one. Raises ServeError when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(2048)
+    except OSError as e:
+        listening.close()
+        raise ServeError(
+            f"cannot listen on {host}, port {port} ({(e.strerror or str(e)).lower()}): "
+            "choose another one with --port"
+        ) from None
+    return listening
+
+
+def make_runtime_dir(given: Path | None) -> Path:
+    """A folder only its owner may enter, with a path short enough for unix sockets."""
+    longest = len(os.fsencode("/worker.sock"))
+    if given is not None:
+        given.mkdir(mode=0o700, parents=True, exist_ok=True)
+        given.chmod(0o700)
+        folder = given.resolve()
+    else:
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) + len("/tenantscope-12345678") + longest > LONGEST_SOCKET_PATH:
+            parent = "/tmp"
+        folder = Path(tempfile.mkdtemp(prefix="tenantscope-", dir=parent))
+    if len(os.fsencode(folder)) + longest > LONGEST_SOCKET_PATH:
+        raise ServeError(
+            f"the runtime folder {folder} is too long for unix sockets "
+            f"({LONGEST_SOCKET_PATH - longest} bytes at most): choose a shorter one"
+        )
+    return folder
+
+
+def _remove(folder: Path, *, whole: bool) -> None:
+    if whole:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for name in ("launch.json", "worker.sock", "store.sock"):
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _obituary(child: Child, what: str) -> str:
+    words = child.last_words()
+    said = "; it said:\n" + "\n".join(f"  {line}" for line in words) if words else ""
+    return f"the {child.name} process {what}{said}"

@@ -1,0 +1,271 @@
+"""The worker's gRPC face: Drive, Status, SetPolicy, Recent. Translates; decides nothing.
+
+The core thread only puts a step's result on each stream's queue: messages are built and encoded
+by the stream's own thread, one a step, never one a token.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+
+from engine.clock import Clock
+from engine.errors import EngineError
+from engine.scheduling.request import Ask
+from engine.serving.link import MESSAGE_BYTES
+from telemetry.proto import tenantscope_pb2 as pb
+from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
+
+if TYPE_CHECKING:
+    from engine.core import EngineCore, StepResult
+
+_log = logging.getLogger(__name__)
+_FRONTS = 4  # Drive streams at once: one a front, and room for one that is on its way out
+_THREADS = _FRONTS + 6
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An adapter of the pool: its content hash, and the pages it needs on the device."""
+
+    key: str
+    pages: int
+
+
+class Recent(Protocol):
+    """Whoever keeps the last hour (the exporter)."""
+
+    def recent(self, start: float, end: float) -> tuple[list[bytes], list[bytes]]: ...
+
+
+class Outbox:
+    """What goes out on one Drive stream. Filled by the core thread, emptied by the stream's own."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[StepResult | pb.WorkerMessage | None] = SimpleQueue()
+        self._mine: set[str] = set()
+        self._lock = threading.Lock()
+
+    def took(self, request_id: str) -> None:
+        with self._lock:
+            self._mine.add(request_id)
+
+    def forget(self, request_id: str) -> None:
+        with self._lock:
+            self._mine.discard(request_id)
+
+    def owns(self, request_id: str) -> bool:
+        return request_id in self._mine
+
+    def put(self, item: StepResult | pb.WorkerMessage | None) -> None:
+        self._queue.put(item)
+
+    def unfinished(self) -> list[str]:
+        with self._lock:
+            return list(self._mine)
+
+    def messages(self) -> Iterator[pb.WorkerMessage]:
+        while (item := self._queue.get()) is not None:
+            message = item if isinstance(item, pb.WorkerMessage) else self._message(item)
+            if message.tokens or message.ended:
+                yield message
+
+    def _message(self, result: StepResult) -> pb.WorkerMessage:
+        mine = self._mine
+        message = pb.WorkerMessage(
+            tokens=[pb.TokenOut(request_id=r, token=t) for r, t in result.tokens if r in mine]
+        )
+        for ending in result.ended:
+            if ending.request_id not in mine:
+                continue
+            message.ended.add(
+                request_id=ending.request_id,
+                outcome=ending.outcome.value,
+                reason=ending.reason,
+                prompt_tokens=ending.prompt_tokens,
+                output_tokens=ending.output_tokens,
+                ttft_s=ending.ttft_s or 0.0,
+            )
+            self.forget(ending.request_id)
+        return message
+
+
+class WorkerService(pb_grpc.WorkerServicer):
+    """Serves one core.
+
+    `adapters` are the pool's, by name; `stop_tokens` end a request that does not ignore them.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        clock: Clock,
+        *,
+        engine: str,
+        run_id: str,
+        pool: str,
+        adapters: Mapping[str, Placed],
+        stop_tokens: frozenset[int],
+        history: Recent,
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._names = {"engine": engine, "run_id": run_id, "pool": pool}
+        self._adapters = adapters
+        self._adapter_pages = {name: placed.pages for name, placed in adapters.items()}
+        self._stop_tokens = stop_tokens
+        self._history = history
+        self._outboxes: tuple[Outbox, ...] = ()
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def publish(self, result: StepResult) -> None:
+        """Core thread, after a step: hand the result to every stream."""
+        if result.tokens or result.ended:
+            for outbox in self._outboxes:
+                outbox.put(result)
+
+    def stop_admitting(self) -> None:
+        """From now on every ask is answered `failed`; streams end after what is queued."""
+        with self._lock:
+            self._stopping = True
+            outboxes = self._outboxes
+        for outbox in outboxes:
+            outbox.put(None)
+
+    def Drive(
+        self, request_iterator: Iterator[pb.FrontMessage], context: grpc.ServicerContext
+    ) -> Iterator[pb.WorkerMessage]:
+        outbox = Outbox()
+        with self._lock:
+            if self._stopping or len(self._outboxes) >= _FRONTS:
+                reason = "is stopping" if self._stopping else f"has {_FRONTS} fronts already"
+                context.abort(grpc.StatusCode.UNAVAILABLE, f"this worker {reason}")
+            self._outboxes = (*self._outboxes, outbox)
+        # However the stream ends, the thread that writes must wake up and leave.
+        context.add_callback(lambda: outbox.put(None))
+        threading.Thread(
+            target=self._listen, args=(request_iterator, outbox), name="drive-in", daemon=True
+        ).start()
+        try:
+            yield from outbox.messages()
+        finally:
+            with self._lock:
+                self._outboxes = tuple(o for o in self._outboxes if o is not outbox)
+            for request_id in outbox.unfinished():
+                self._core.abort(request_id)
+
+    def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
+        now = self._core.status()
+        return pb.StatusReply(
+            **self._names,
+            policy=now.policy,
+            policy_version=now.policy_version,
+            running=now.running,
+            waiting=now.waiting,
+            last_token_age_s=now.last_token_age_s,
+            steps=now.steps,
+            output_tokens=now.output_tokens,
+            now_s=self._clock.now(),
+            pages=now.pages,
+            free_pages=now.free_pages,
+            frozen=now.frozen,
+            adapter_pages=self._adapter_pages,
+        )
+
+    def SetPolicy(
+        self, request: pb.SetPolicyRequest, context: grpc.ServicerContext
+    ) -> pb.SetPolicyReply:
+        try:
+            change = self._core.set_policy(
+                request.policy,
+                who=request.who,
+                why=request.why,
+                if_version=request.if_version,
+            )
+        except EngineError as e:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
+        return pb.SetPolicyReply(version=change.version, previous=change.previous)
+
+    def Recent(self, request: pb.RecentRequest, context: grpc.ServicerContext) -> pb.RecentReply:
+        metrics, logs = self._history.recent(request.from_unix_s, request.to_unix_s)
+        return pb.RecentReply(metrics=metrics, logs=logs)
+
+    def _listen(self, requests: Iterator[pb.FrontMessage], outbox: Outbox) -> None:
+        """The stream's incoming side, on a thread of its own until the front closes it."""
+        try:
+            for message in requests:
+                if message.HasField("ask"):
+                    self._take(message.ask, outbox)
+                elif outbox.owns(message.abort.request_id):
+                    self._core.abort(message.abort.request_id)
+        except grpc.RpcError:
+            _log.debug("a front went away")
+        finally:
+            outbox.put(None)
+
+    def _take(self, ask: pb.Ask, outbox: Outbox) -> None:
+        placed = self._adapters.get(ask.adapter) if ask.adapter else None
+        refusal = None
+        if self._stopping:
+            refusal = "the worker is stopping: retry when it is back"
+        elif ask.adapter and placed is None:
+            refusal = f"adapter {ask.adapter!r} could not be loaded by the pool"
+        else:
+            outbox.took(ask.request_id)
+            try:
+                self._core.submit(
+                    Ask(
+                        request_id=ask.request_id,
+                        tenant=ask.tenant,
+                        prompt=tuple(ask.prompt),
+                        max_tokens=ask.max_tokens,
+                        arrived_s=ask.arrived_s,
+                        admitted_s=ask.admitted_s,
+                        adapter=placed.key if placed else None,
+                        adapter_name=ask.adapter or None,
+                        temperature=ask.temperature,
+                        seed=ask.seed if ask.HasField("seed") else None,
+                        stop_tokens=frozenset() if ask.ignore_eos else self._stop_tokens,
+                        is_retry=ask.is_retry,
+                    )
+                )
+            except EngineError as e:
+                refusal = str(e)
+        if refusal is not None:
+            outbox.forget(ask.request_id)
+            ended = pb.Ended(
+                request_id=ask.request_id,
+                outcome="failed",
+                reason=refusal,
+                prompt_tokens=len(ask.prompt),
+            )
+            outbox.put(pb.WorkerMessage(ended=[ended]))
+
+
+def start_server(service: WorkerService, address: str) -> grpc.Server:
+    """Listen on a unix socket. Raises EngineError when the address cannot be had."""
+    server = grpc.server(
+        futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="worker-grpc"),
+        options=(
+            ("grpc.max_receive_message_length", MESSAGE_BYTES),
+            ("grpc.max_send_message_length", MESSAGE_BYTES),
+            ("grpc.so_reuseport", 0),
+        ),
+    )
+    pb_grpc.add_WorkerServicer_to_server(service, server)
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError:
+        raise EngineError(
+            f"the worker cannot listen at {address}: another process does, or the folder is missing"
+        ) from None
+    server.start()
+    return server

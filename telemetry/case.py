@@ -1,0 +1,187 @@
+"""A case: a window with its baseline, the incident in it and the accounts over that incident.
+
+What every finding reads. Built once a judgement by `open_case`; decides nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from telemetry.attribution import (
+    SELF_HELD,
+    STALL_REASONS,
+    Account,
+    Attribution,
+    Line,
+    Rise,
+    attribute,
+    rises,
+)
+from telemetry.baseline import Baseline, Pace, choose_baseline, pace_of
+from telemetry.incidents import Episode, episodes, worst
+from telemetry.window import Bucket, Window, observed_s, tenants_of, total
+
+SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itself
+SLOW = 1.2  # step time at equal batch, now over usual
+MIN_MISSES = 2.0  # misses beyond usual that hurt
+WAIT_FLOOR_S = 2.0  # excess wait that hurts, at least
+WAIT_FLOOR_SHARE = 0.05  # ... and of the judged time
+WAIT_FLOOR_REQUEST_S = 0.25  # ... and a request
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A tenant that was hurt, with its numbers over the judged buckets.
+
+    `requests` were admitted, `usual_miss_share` is the baseline's. `self_inflicted`: most of its
+    excess is behind itself.
+    """
+
+    tenant: str
+    missed: int
+    eligible: int
+    requests: int
+    usual_miss_share: float
+    waited_s: float
+    excess_s: float
+    self_inflicted: bool
+    behind: Line | None
+
+    @property
+    def miss_share(self) -> float:
+        return self.missed / self.eligible if self.eligible else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`buckets` are the judged ones: the incident's, or the whole window where there is none.
+
+    `accounts` are over waits; `basis` over waits, or over stalls where those who missed did not
+    wait. `others` are episodes of the window that were not judged.
+    """
+
+    window: Window
+    baseline: Baseline
+    incident: Episode | None
+    others: tuple[Episode, ...]
+    buckets: tuple[Bucket, ...]
+    pace: Pace
+    accounts: Attribution
+    basis: Attribution
+    rises: tuple[Rise, ...]
+    hurt: tuple[Victim, ...]
+
+    @property
+    def victims(self) -> tuple[Victim, ...]:
+        """Hurt by something other than themselves."""
+        return tuple(v for v in self.hurt if not v.self_inflicted)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The victims' excess by holder; of everyone hurt where all hurt themselves."""
+        names = [v.tenant for v in self.victims or self.hurt]
+        return self.basis.pool(names)
+
+    @property
+    def start(self) -> float:
+        return self.buckets[0].start if self.buckets else self.window.start
+
+    @property
+    def end(self) -> float:
+        return self.buckets[-1].end if self.buckets else self.window.end
+
+    def rose(self, tenant: str) -> tuple[Rise, ...]:
+        return tuple(r for r in self.rises if r.tenant == tenant and r.rose)
+
+
+def open_case(window: Window, baseline: Baseline | None = None) -> Case:
+    """Find the incident and add up the accounts. A tenant that waits behind itself does not
+    decide when the incident begins, unless nobody else is hurt."""
+    base = baseline if baseline is not None else choose_baseline(window)
+    usual = {b.start for b in base.buckets}
+    asked = tuple(b for b in window.asked if b.known and b.start not in usual) or tuple(
+        b for b in window.asked if b.known
+    )
+    found: tuple[Episode, ...] = ()
+    if base.usable:
+        found = episodes(window, base, _self_inflicted(asked, base)) or episodes(window, base)
+    incident = worst(found)
+    buckets = incident.buckets if incident else asked
+    pace = Pace(pace_of(buckets), pace_of(base.buckets))
+    accounts = attribute(buckets, base)
+    risen = rises(buckets, base, accounts.growth)
+    hurt: tuple[Victim, ...] = ()
+    if incident:
+        hurt = _hurt(buckets, base, accounts, pace, {r.tenant for r in risen if r.rose})
+    basis = accounts
+    victims = [v.tenant for v in hurt if not v.self_inflicted]
+    if victims and not any(_waits_matter(accounts.accounts[v], buckets) for v in victims):
+        stalls = attribute(buckets, base, reasons=STALL_REASONS)
+        if sum(stalls.accounts[v].excess_s for v in victims) >= WAIT_FLOOR_S:
+            basis = stalls
+    return Case(
+        window,
+        base,
+        incident,
+        tuple(e for e in found if e is not incident),
+        buckets,
+        pace,
+        accounts,
+        basis,
+        risen,
+        hurt,
+    )
+
+
+def _self_inflicted(buckets: tuple[Bucket, ...], baseline: Baseline) -> Collection[str]:
+    made = attribute(buckets, baseline)
+    return {t for t, a in made.accounts.items() if a.excess_s and a.share(SELF_HELD) >= SELF_SHARE}
+
+
+def _waits_matter(account: Account, buckets: tuple[Bucket, ...]) -> bool:
+    return account.net_s >= max(WAIT_FLOOR_S, WAIT_FLOOR_SHARE * observed_s(buckets))
+
+
+def _hurt(
+    buckets: tuple[Bucket, ...],
+    baseline: Baseline,
+    made: Attribution,
+    pace: Pace,
+    risen: Collection[str],
+) -> tuple[Victim, ...]:
+    slow = pace.slowdown is not None and pace.slowdown >= SLOW
+    out: list[Victim] = []
+    for tenant in tenants_of(buckets):
+        account = made.accounts[tenant]
+        missed = total(buckets, tenant, "slo_missed") or 0.0
+        eligible = max(missed, total(buckets, tenant, "slo_eligible") or 0.0)
+        admitted = total(buckets, tenant, "admitted_requests") or 0.0
+        ended = total(buckets, tenant, "finished") or 0.0
+        share = baseline.miss_share.get(tenant, 0.0)
+        over = missed - share * eligible
+        misses = over >= MIN_MISSES and missed > 2 * share * eligible
+        requests = max(admitted, ended)
+        waits = (
+            _waits_matter(account, buckets)
+            and account.waited_s >= 2 * account.usual_s
+            and account.net_s >= WAIT_FLOOR_REQUEST_S * max(1.0, requests)
+        )
+        if not misses and not waits:
+            continue
+        # A slow engine makes a lone tenant queue behind itself: not its doing unless it asks more.
+        own = account.share(SELF_HELD) >= SELF_SHARE and (tenant in risen or not slow)
+        out.append(
+            Victim(
+                tenant,
+                int(missed),
+                int(eligible),
+                int(requests),
+                share,
+                account.waited_s,
+                account.excess_s,
+                own and account.excess_s > 0,
+                account.top,
+            )
+        )
+    return tuple(sorted(out, key=lambda v: (v.self_inflicted, -v.excess_s, -v.missed, v.tenant)))

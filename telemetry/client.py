@@ -1,0 +1,143 @@
+"""Talks to a store process. Owns one channel; keeps and retries nothing.
+
+Imports neither DuckDB nor the ledger, so that front and worker can hold one cheaply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+
+from telemetry import wire
+from telemetry.errors import (
+    MalformedBatch,
+    QueryError,
+    StoreBusy,
+    StoreError,
+    StoreUnreachable,
+)
+from telemetry.proto import tenantscope_pb2 as pb
+from telemetry.reading import Result
+
+T = TypeVar("T")
+
+METRICS_EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+LOGS_EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+STORE_QUERY = "/tenantscope.v1.Store/Query"
+STORE_INFO = "/tenantscope.v1.Store/Info"
+MAX_MESSAGE_BYTES = 64 << 20
+BUSY = "store busy: "  # begins the details of an UNAVAILABLE that the store itself said
+
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # gRPC's own back-off grows to two minutes; a restarted store is to be found within seconds.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the store made of an export: points or records it refused, and why."""
+
+    refused: int = 0
+    reason: str = ""
+
+
+class StoreClient:
+    """One store process, by address (`unix:/path.sock` or `127.0.0.1:port`). Thread-safe.
+
+    Every call may raise StoreUnreachable, StoreBusy (closing, or its queue is full) or StoreError.
+    """
+
+    def __init__(self, address: str, timeout_s: float = 10.0) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        # Bytes in, bytes out: an encoded batch is not parsed again only to be sent.
+        self._metrics = self._channel.unary_unary(METRICS_EXPORT)
+        self._logs = self._channel.unary_unary(LOGS_EXPORT)
+        self._query = self._channel.unary_stream(
+            STORE_QUERY,
+            request_serializer=Message.SerializeToString,
+            response_deserializer=pb.QueryRows.FromString,
+        )
+        self._info = self._channel.unary_unary(
+            STORE_INFO,
+            request_serializer=Message.SerializeToString,
+            response_deserializer=pb.InfoReply.FromString,
+        )
+
+    def export(
+        self, metrics: bytes | None, logs: bytes | None, timeout_s: float | None = None
+    ) -> Accepted:
+        """Deliver encoded requests; returns when the store has committed them.
+
+        Raises MalformedBatch when the store cannot take them at all, now or later.
+        """
+        refused, reasons = 0, []
+        if metrics is not None:
+            partial = ExportMetricsServiceResponse.FromString(
+                self._call(self._metrics, metrics, timeout_s)
+            ).partial_success
+            refused += partial.rejected_data_points
+            reasons.append(partial.error_message)
+        if logs is not None:
+            said = ExportLogsServiceResponse.FromString(
+                self._call(self._logs, logs, timeout_s)
+            ).partial_success
+            refused += said.rejected_log_records
+            reasons.append(said.error_message)
+        return Accepted(refused, "; ".join(filter(None, reasons)))
+
+    def query(self, name: str, **parameters: Any) -> Result:
+        """Ask a named query, or `read.<table>`. Raises QueryError when it is not one."""
+
+        def ask(request: pb.QueryRequest, timeout: float) -> Result:
+            return wire.result(self._query(request, timeout=timeout))
+
+        return self._call(ask, wire.request(name, parameters), None)
+
+    def info(self, timeout_s: float | None = None) -> pb.InfoReply:
+        reply: pb.InfoReply = self._call(self._info, pb.InfoRequest(), timeout_s)
+        return reply
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _call(self, method: Callable[..., T], request: Any, timeout_s: float | None) -> T:
+        try:
+            return method(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+        except grpc.RpcError as e:
+            self._fail(e)
+
+    def _fail(self, error: grpc.RpcError) -> NoReturn:
+        code, details = error.code(), error.details()
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            raise MalformedBatch(str(details)) from None
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise MalformedBatch(f"larger than the store takes: {details}") from None
+        if code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE):
+            raise QueryError(str(details)) from None
+        if code is grpc.StatusCode.UNAVAILABLE:
+            if BUSY in str(details):
+                raise StoreBusy(f"the store at {self.address}: {details}") from None
+            raise StoreUnreachable(
+                f"no store answers at {self.address} ({details}): is it running?"
+            ) from None
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise StoreUnreachable(
+                f"the store at {self.address} did not answer in {self.timeout_s:g} s"
+            ) from None
+        raise StoreError(f"the store at {self.address}: {code.name}: {details}") from None

@@ -1,0 +1,95 @@
+"""Holder: does one tenant hold what the victims waited for, and did it take more than usual?
+
+The share alone accuses nobody: a heavy tenant that asks for what it always asked for holds much of
+every wait. A holder is named only where its own use rose.
+"""
+
+from __future__ import annotations
+
+from telemetry.attribution import CAPACITY_HELD, Line, Rise
+from telemetry.case import Case
+from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
+from telemetry.plain import name, percent, times
+
+NAMED = 0.5  # of the victims' excess
+RUNNER_UP = 0.5  # the next tenant that rose holds at most this part of the first one's share
+CLOSES = 0.9  # of the victims' waits that the matrix must account for
+
+
+def holder(case: Case) -> Finding:
+    """Holds where a tenant whose use rose holds half of the victims' excess, twice as much as the
+    next such tenant and more than capacity."""
+    victims = case.victims
+    if not victims:
+        return Finding("holder", Holds.NO, "no holder: nobody waits behind another")
+    lines = case.lines
+    whole = sum(x.excess_s for x in lines)
+    if not whole:
+        return missing("holder", "the victims have no charged excess: they missed without waiting")
+    first, second = _rivals(case, lines)
+    capacity = sum(x.share for x in lines if x.holder == CAPACITY_HELD)
+    evidence = [
+        Evidence("excess", whole, "s"),
+        Evidence("capacity's share", capacity, "1"),
+        Evidence("accounted for", closure(case), "1"),
+    ]
+    if first is None:
+        heaviest = next((x for x in lines if x.holder.is_tenant and x.excess_s), None)
+        if heaviest is None:
+            return Finding("holder", Holds.NO, "NOT a tenant: none holds any of the excess", None,
+                           None, tuple(evidence))  # fmt: skip
+        who = heaviest.holder.name
+        return Finding(
+            "holder",
+            Holds.NO,
+            f"NOT {name(who)}: it holds {percent(heaviest.share)} of the excess, "
+            "but uses no more than usual",
+            None,
+            who,
+            (*evidence, Evidence("share", heaviest.share, "1")),
+        )
+    who = first.holder.name
+    evidence.append(Evidence("share", first.share, "1"))
+    evidence.append(Evidence("share of the next", second.share if second else 0.0, "1"))
+    why = case.rose(who)
+    evidence += [Evidence(f"{r.resource} over usual", r.ratio, "1") for r in why]
+    alone = second is None or second.share <= RUNNER_UP * first.share
+    rose = describe(why[0])
+    if first.share >= NAMED and alone and first.share > capacity:
+        return Finding(
+            "holder",
+            Holds.YES,
+            f"{name(who)} holds {percent(first.share)} of the victims' excess; {rose}",
+            Strength.CHARGED,
+            who,
+            tuple(evidence),
+        )
+    rival = f", {name(second.holder.name)} {percent(second.share)}" if second else ""
+    return Finding(
+        "holder",
+        Holds.NO,
+        f"NOT one tenant: {name(who)} {percent(first.share)} of the excess{rival}",
+        Strength.ASSOCIATED,
+        who,
+        tuple(evidence),
+    )
+
+
+def _rivals(case: Case, lines: tuple[Line, ...]) -> tuple[Line | None, Line | None]:
+    risen = [x for x in lines if x.holder.is_tenant and x.excess_s and case.rose(x.holder.name)]
+    risen.sort(key=lambda x: -x.excess_s)
+    return (risen[0] if risen else None), (risen[1] if len(risen) > 1 else None)
+
+
+def closure(case: Case) -> float | None:
+    """Part of the victims' waits (from their own columns) that the matrix accounts for."""
+    accounts = [case.basis.accounts[v.tenant] for v in case.victims]
+    waited = sum(a.waited_s for a in accounts)
+    return sum(a.charged_s for a in accounts) / waited if waited else None
+
+
+def describe(rise: Rise) -> str:
+    """A rise in a few words."""
+    if rise.ratio is None:
+        return f"its {rise.resource} rose from nothing"
+    return f"its {rise.resource} rose {times(rise.ratio)}"

@@ -1,0 +1,138 @@
+"""How a question becomes rows. Owns the named queries and the way values come back; opens nothing.
+
+A question is the name of a file in `telemetry/queries` with parameters, or `read.<table>` for the
+rows of a table. Instants are unix seconds on both sides.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from telemetry import sql
+from telemetry.errors import QueryError
+from telemetry.instants import LAST_US, naive_utc, unix_seconds
+from telemetry.tables import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+READ = "read."
+_COMMENT = re.compile(r"--[^\n]*")
+_PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rows of a query. Values are None, bool, int, float, str, or a tuple of ints."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def dicts(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    name: str
+    text: str
+    parameters: frozenset[str]
+    about: str  # its first comment line
+
+
+@cache
+def queries() -> dict[str, NamedQuery]:
+    """Every named query, by name."""
+    found = {}
+    for file in resources.files("telemetry.queries").iterdir():
+        if file.name.endswith(".sql"):
+            text = file.read_text(encoding="utf-8")
+            name = file.name.removesuffix(".sql")
+            parameters = frozenset(_PARAMETER.findall(_COMMENT.sub("", text)))
+            about = text.splitlines()[0].removeprefix("--").strip()
+            found[name] = NamedQuery(name, text, parameters, about)
+    return dict(sorted(found.items()))
+
+
+def run(con: duckdb.DuckDBPyConnection, name: str, parameters: dict[str, Any]) -> Result:
+    """Answer a question over a connection that has the views.
+
+    Raises QueryError for an unknown name, and for parameters that are missing, unknown or of a
+    type the query cannot take.
+    """
+    import duckdb
+
+    try:
+        if name.startswith(READ):
+            return _read(con, name.removeprefix(READ), parameters)
+        query = queries().get(name)
+        if query is None:
+            raise QueryError(f"no query {name!r}: there are {', '.join(queries())}")
+        _check_names(name, query.parameters, parameters)
+        answer = con.execute(query.text, {k: _clamp(k, v) for k, v in parameters.items()})
+        return _result(answer)
+    except (duckdb.DataError, duckdb.ProgrammingError) as e:
+        raise QueryError(f"{name} with {parameters}: {str(e).splitlines()[0]}") from None
+
+
+def _read(con: duckdb.DuckDBPyConnection, name: str, parameters: dict[str, Any]) -> Result:
+    table = TABLES.get(name)
+    if table is None:
+        raise QueryError(f"no table {name!r}: there are {', '.join(TABLES)}")
+    _check_names(READ + name, frozenset({"start", "end"}), parameters)
+    low, high = (naive_utc(_clamp(p, parameters[p])) for p in ("start", "end"))
+    bounds = {"low": low, "high": high} if sql.instant_column(table) else {}
+    return _result(con.execute(sql.read(table), bounds))
+
+
+def _check_names(name: str, wanted: frozenset[str], given: dict[str, Any]) -> None:
+    if wanted != set(given):
+        need = ", ".join(sorted(wanted)) or "none"
+        have = ", ".join(sorted(given)) or "none"
+        raise QueryError(f"{name} takes the parameters {need}; given: {have}")
+
+
+def _clamp(name: str, value: Any) -> Any:
+    """`start` and `end` may be infinite: all there is."""
+    if name not in ("start", "end"):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise QueryError(f"{name} = {value!r}: expected unix seconds")
+    return min(max(float(value), 0.0), unix_seconds(LAST_US))
+
+
+def _result(answer: duckdb.DuckDBPyConnection) -> Result:
+    columns = tuple(d[0] for d in answer.description or ())
+    return Result(columns, tuple(tuple(_value(v) for v in row) for row in answer.fetchall()))
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC).timestamp()
+    return value
+
+
+def to_rows(table: str, result: Result) -> list[Any]:
+    """The row dataclasses of a `read.<table>` answer."""
+    spec = TABLES[table]
+    if result.columns != spec.column_names:
+        raise QueryError(
+            f"{table} came with columns {result.columns}: the two sides are of different versions"
+        )
+    instants = {i for i, c in enumerate(spec.columns) if c.sql == "TIMESTAMP"}
+    return [
+        spec.row(
+            **{
+                name: unix_seconds(value) if i in instants and value is not None else value
+                for i, (name, value) in enumerate(zip(result.columns, row, strict=True))
+            }
+        )
+        for row in result.rows
+    ]

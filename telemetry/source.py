@@ -1,0 +1,252 @@
+"""Who may be asked for rows: a live store process, its files, or memory. Owns the choosing.
+
+Every source answers the same questions the same way; the caller does not know which it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from telemetry import owner, parts, reading, sql
+from telemetry.errors import StoreBusy, StoreError, StoreUnreachable
+from telemetry.reading import READ, Result
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from telemetry.client import StoreClient
+    from telemetry.store import Store
+
+log = logging.getLogger(__name__)
+
+_MEMORY_PART = "1970-01-01"
+_BEFORE_S = 86_400.0  # what a query may look back before its window (reconcile: the bucket before)
+
+
+class Source(Protocol):
+    """Anything that can be asked for stored rows. Instants are unix seconds."""
+
+    def read(self, table: str, start: float, end: float) -> list[Any]:
+        """Rows of a table as its dataclass, in order of time: minute rows whose bucket starts in
+        [start, end), requests that arrived in it, events, policies and steps at an instant in it;
+        all rows of `engine_run` and `adapter`. Infinite bounds are allowed.
+
+        Raises QueryError for an unknown table; StoreError when there is no answer to be had.
+        """
+        ...
+
+    def query(self, name: str, **parameters: Any) -> Result:
+        """The answer of `telemetry/queries/<name>.sql`. Raises QueryError, StoreError."""
+        ...
+
+    def span(self) -> tuple[float, float] | None:
+        """Start of the first bucket and end of the last one; None when there is none."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _Reader:
+    """The questions, in terms of one: `run`."""
+
+    def run(self, name: str, parameters: dict[str, Any]) -> Result:
+        raise TypeError("a source says how it runs a question")
+
+    def read(self, table: str, start: float, end: float) -> list[Any]:
+        return reading.to_rows(table, self.run(READ + table, {"start": start, "end": end}))
+
+    def query(self, name: str, **parameters: Any) -> Result:
+        return self.run(name, parameters)
+
+    def span(self) -> tuple[float, float] | None:
+        [(first, last)] = self.run("span", {}).rows
+        return None if first is None else (first, last)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class StoreSource(_Reader):
+    """A store of this very process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def run(self, name: str, parameters: dict[str, Any]) -> Result:
+        return self._store.run(name, parameters)
+
+
+class LiveSource(_Reader):
+    """A store process, by address."""
+
+    def __init__(self, address: str, timeout_s: float = 30.0) -> None:
+        from telemetry.client import StoreClient
+
+        self._client: StoreClient = StoreClient(address, timeout_s)
+
+    def run(self, name: str, parameters: dict[str, Any]) -> Result:
+        return self._client.query(name, **parameters)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class FileSource(_Reader):
+    """A store folder that nobody writes into: open day files and Parquet, read only.
+
+    Files are opened for the length of one question, so that a store process that starts meanwhile
+    is not locked out. Writes nothing, not even a lock file.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        """Raises StoreError when there is no such folder."""
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise StoreError(f"{self.folder} is not a folder: expected a store")
+
+    def run(self, name: str, parameters: dict[str, Any]) -> Result:
+        import duckdb
+
+        if owner.owned(self.folder):
+            raise StoreBusy(owner.busy_message(self.folder, owner.owner_pid(self.folder)))
+        con = duckdb.connect(":memory:")
+        try:
+            con.execute("SET TimeZone = 'UTC'")
+            parts.define_views(con, self._readable(con, self._wanted(parameters)))
+            return reading.run(con, name, parameters)
+        except duckdb.Error as e:
+            raise StoreError(f"the store {self.folder} cannot be read: {e}") from e
+        finally:
+            con.close()
+
+    def _wanted(self, parameters: dict[str, Any]) -> list[parts.Part]:
+        start, end = parameters.get("start"), parameters.get("end")
+        listed = parts.list_parts(self.folder)
+        if not isinstance(start, int | float) or not isinstance(end, int | float):
+            return listed
+        return [p for p in listed if p.touches(start - _BEFORE_S, end)]
+
+    def _readable(
+        self, con: duckdb.DuckDBPyConnection, wanted: Iterable[parts.Part]
+    ) -> list[parts.Part]:
+        """Attach the open parts. One that cannot be read is left out, loudly."""
+        import duckdb
+
+        readable = []
+        for part in wanted:
+            try:
+                if part.file is None:
+                    parts.check_parquet(con, part)
+                else:
+                    con.execute(sql.attach(part.name, part.file, read_only=True))
+            except duckdb.Error as e:
+                if parts.is_locked(e):
+                    raise StoreBusy(owner.busy_message(self.folder, None)) from None
+                if not parts.is_corrupt(e):
+                    raise
+                log.error("%s cannot be read and is left out: %s", part.file or part.folder, e)
+                continue
+            readable.append(part)
+        return readable
+
+
+class MemorySource(_Reader):
+    """Rows in memory, fed with the OTLP bytes a worker or a sender keeps. For one question at a
+    time; merges exactly as the store does."""
+
+    def __init__(self, metrics: Iterable[bytes] = (), logs: Iterable[bytes] = ()) -> None:
+        import duckdb
+
+        from telemetry import ingest
+
+        self._turn = threading.Lock()
+        self._con = duckdb.connect(":memory:")
+        self._con.execute("SET TimeZone = 'UTC'")
+        for part in (_MEMORY_PART, sql.RUNS_PART):
+            self._con.execute(sql.attach_memory(part))
+            ingest.create_tables(self._con, part)
+        self._merger = ingest.Merger(self._con)
+        parts.define_views(
+            self._con, [parts.Part(p, file=Path(":memory:")) for p in (_MEMORY_PART, sql.RUNS_PART)]
+        )
+        self.feed(metrics, logs)
+
+    def feed(self, metrics: Iterable[bytes] = (), logs: Iterable[bytes] = ()) -> int:
+        """Merge encoded requests; returns how many points and records were refused.
+
+        Raises MalformedBatch when bytes are no such request.
+        """
+        from telemetry.ingest import part_of
+        from telemetry.otlp_decode import decode_logs, decode_metrics
+
+        decoded = [*map(decode_metrics, metrics), *map(decode_logs, logs)]
+        with self._turn:
+            for batch in (b for d in decoded for b in d.batches):
+                rows = (*batch.minutes, *batch.logs)
+                of_run = [r for r in rows if part_of(r) == sql.RUNS_PART]
+                of_day = [r for r in rows if part_of(r) != sql.RUNS_PART]
+                for part, some in ((sql.RUNS_PART, of_run), (_MEMORY_PART, of_day)):
+                    if some:
+                        self._merger.merge(part, batch, some)
+        return sum(d.refused for d in decoded)
+
+    def run(self, name: str, parameters: dict[str, Any]) -> Result:
+        with self._turn:
+            return reading.run(self._con, name, parameters)
+
+    def close(self) -> None:
+        with self._turn:
+            self._con.close()
+
+
+class FolderSource(_Reader):
+    """A store folder, whoever has it: asks the live store process, reads the files without one."""
+
+    def __init__(self, folder: Path | str) -> None:
+        """Raises StoreError when there is no such folder."""
+        self._files = FileSource(folder)
+        self._live: tuple[owner.Live, LiveSource] | None = None
+
+    def run(self, name: str, parameters: dict[str, Any]) -> Result:
+        live = self._find()
+        if live is None:
+            return self._files.run(name, parameters)
+        try:
+            return live.run(name, parameters)
+        except StoreUnreachable:
+            if owner.owned(self._files.folder):
+                raise
+            return self._files.run(name, parameters)  # it ended between the look and the question
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live[1].close()
+            self._live = None
+
+    def _find(self) -> LiveSource | None:
+        found = owner.find_live(self._files.folder)
+        if self._live is not None and self._live[0] != found:
+            self.close()
+        if found is not None and self._live is None:
+            self._live = (found, LiveSource(found.address))
+        return self._live[1] if self._live is not None else None
+
+
+def open_source(where: Path | str) -> Source:
+    """The store in a folder, or at an address (`unix:/path.sock`, `127.0.0.1:port`).
+
+    Raises StoreError when it is neither.
+    """
+    text = str(where)
+    if Path(text).is_dir():
+        return FolderSource(text)
+    host, _, port = text.rpartition(":")
+    if text.startswith("unix:") or (host and port.isdigit()):
+        return LiveSource(text)
+    raise StoreError(
+        f"{text} is neither a store folder nor an address (unix:/path.sock, host:port)"
+    )

@@ -1,0 +1,231 @@
+"""The SQL that follows from the vocabulary: DDL, merge, reads, views. Builds text, runs nothing.
+
+Only names of the closed vocabulary and day names of a fixed form enter the text; values travel as
+parameters. Everything a person wrote by hand is a file in `telemetry/queries`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from telemetry.conventions import Column, Emitter
+from telemetry.instants import INSTANT_OF_LOG
+from telemetry.tables import TABLES, Table
+
+# Marks order the deliveries of one emitter: a sealed one beats an open one, then the higher seq.
+SEALED_MARK = 1 << 40
+RUNS_PART = "runs"  # rows that belong to a run, not to a day
+TABLES_OF_RUNS = ("engine_run", "adapter")
+_PART = re.compile(r"\d{4}-\d{2}-\d{2}|runs")
+
+
+def mark(sealed: bool, seq: int) -> int:
+    return (SEALED_MARK if sealed else 0) + seq
+
+
+def is_part(name: str) -> bool:
+    """Whether a name is a day, `YYYY-MM-DD`, or the part of the runs."""
+    return _PART.fullmatch(name) is not None
+
+
+def tables_of(part: str) -> tuple[Table, ...]:
+    """The tables kept in a part."""
+    return tuple(t for t in TABLES.values() if (t.name in TABLES_OF_RUNS) == (part == RUNS_PART))
+
+
+def instant_column(table: Table) -> str | None:
+    """The column by which rows are put into a day and a window; None: they belong to a run."""
+    if table.name in TABLES_OF_RUNS:
+        return None
+    return INSTANT_OF_LOG[table.name] if table.log else "bucket_start"
+
+
+def in_part(part: str, table: str) -> str:
+    if not is_part(part):
+        raise ValueError(f"{part!r} is not a part of a store: expected YYYY-MM-DD or runs")
+    return f'"{part}"."{TABLES[table].name}"'
+
+
+def literal(text: str | Path) -> str:
+    """A file's name as an SQL literal, where DuckDB takes no parameter (ATTACH, COPY)."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def _stored(table: Table) -> list[tuple[str, str]]:
+    """(name, SQL type) of all stored columns, delivery marks included."""
+    columns = [(c.name, c.sql) for c in table.columns]
+    if not table.log:
+        columns += [(f"{e.value}_mark", "BIGINT") for e in (Emitter.FRONT, Emitter.WORKER)]
+        columns.append(("provisional", "BOOLEAN"))
+    return columns
+
+
+def create(part: str, table: Table) -> list[str]:
+    """Creates the table where it is missing, and columns that an older file lacks."""
+    target = in_part(part, table.name)
+    return [
+        table.ddl().replace(f'"{table.name}"', target, 1),
+        *(
+            f'ALTER TABLE {target} ADD COLUMN IF NOT EXISTS "{name}" {sql}'
+            for name, sql in _stored(table)
+        ),
+    ]
+
+
+def create_stage(table: Table) -> str:
+    """The temporary table one delivery's rows pass through; its columns are those of the row."""
+    columns = ", ".join(f'"{c.name}" {c.sql}' for c in table.columns)
+    return f'CREATE OR REPLACE TEMP TABLE "stage_{table.name}" ({columns})'
+
+
+def _same_key(keys: Sequence[str], left: str, right: str) -> str:
+    return " AND ".join(f'{left}."{k}" = {right}."{k}"' for k in keys)
+
+
+@cache
+def merge(part: str, table: Table, emitter: Emitter) -> str:
+    """Merge the staged rows of one delivery by column. Parameters: mark, low, high (instants).
+
+    A mark at least as high as the row's: present columns overwrite, absent ones stay. A lower one
+    only fills what is still absent. So any order of any number of deliveries ends in one state, as
+    long as an emitter does not take back a column it once sent for a bucket.
+    """
+    own = f'"{emitter.value}_mark"'
+    other = f'"{(Emitter.WORKER if emitter is Emitter.FRONT else Emitter.FRONT).value}_mark"'
+    newer = f"$mark >= coalesce(t.{own}, -1)"
+    sets = [
+        f'"{c.name}" = CASE WHEN {newer} THEN coalesce(s."{c.name}", t."{c.name}") '
+        f'ELSE coalesce(t."{c.name}", s."{c.name}") END'
+        for c in table.columns
+        if c.name not in table.key
+    ]
+    final = f"greatest(coalesce(t.{own}, -1), $mark)"
+    sets.append(f"{own} = {final}")
+    sets.append(
+        f'"provisional" = {final} < {SEALED_MARK} OR coalesce(t.{other} < {SEALED_MARK}, false)'
+    )
+    names = ", ".join(f'"{c.name}"' for c in table.columns)
+    values = ", ".join(f's."{c.name}"' for c in table.columns)
+    return (
+        f'MERGE INTO {in_part(part, table.name)} AS t USING "stage_{table.name}" AS s ON '
+        f'{_same_key(table.key, "t", "s")} AND t."bucket_start" BETWEEN $low AND $high '
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(sets)} "
+        f'WHEN NOT MATCHED THEN INSERT ({names}, {own}, "provisional") '
+        f"VALUES ({values}, $mark, $mark < {SEALED_MARK})"
+    )
+
+
+@cache
+def drop_superseded(part: str, emitter: Emitter) -> str:
+    """Interference rows under the highest mark of their bucket go: the matrix of a bucket is
+    replaced as a whole, so a holder that left its top few does not linger. Parameters: low, high.
+
+    The engine's own row carries the mark too: it stands even when the newer matrix is empty.
+    """
+    own = f'"{emitter.value}_mark"'
+    group = ("bucket_start", "bucket_s", "engine", "run_id", "pool")
+    names = ", ".join(f'"{g}"' for g in group)
+    marks = " UNION ALL ".join(
+        f"SELECT {names}, {own} AS m FROM {in_part(part, t)} "
+        f'WHERE "bucket_start" BETWEEN $low AND $high'
+        for t in ("interference_minute", "engine_minute")
+    )
+    return (
+        f"DELETE FROM {in_part(part, 'interference_minute')} AS i USING "
+        f"(SELECT {names}, max(m) AS m FROM ({marks}) GROUP BY {names}) AS top "
+        f"WHERE {_same_key(group, 'i', 'top')} AND i.{own} < top.m "
+        f'AND i."bucket_start" BETWEEN $low AND $high'
+    )
+
+
+@cache
+def replace_logs(part: str, table: Table) -> tuple[str, str]:
+    """Delete the staged rows' predecessors, insert the staged rows. The delete takes the
+    parameters low and high where the table has an instant."""
+    target = in_part(part, table.name)
+    instant = instant_column(table)
+    within = f' AND t."{instant}" BETWEEN $low AND $high' if instant else ""
+    names = ", ".join(f'"{c.name}"' for c in table.columns)
+    stage = f'"stage_{table.name}"'
+    return (
+        f"DELETE FROM {target} AS t USING {stage} AS s "
+        f"WHERE {_same_key(table.key, 't', 's')}{within}",
+        f"INSERT INTO {target} ({names}) SELECT {names} FROM {stage}",
+    )
+
+
+def view(table: Table, parts: Sequence[str], files: Sequence[Path]) -> str:
+    """One view over a table in all parts: attached files by part name, Parquet files by path.
+
+    An empty typed row set stands first, so that the columns are there even when no part is.
+    """
+    empty = ", ".join(f'CAST(NULL AS {sql}) AS "{name}"' for name, sql in _stored(table))
+    sources = [f"SELECT {empty} WHERE false"]
+    sources += [f"SELECT * FROM {in_part(p, table.name)}" for p in parts]
+    if files:
+        listed = ", ".join(literal(f) for f in files)
+        sources.append(f"SELECT * FROM read_parquet([{listed}], union_by_name = true)")
+    return f'CREATE OR REPLACE VIEW "{table.name}" AS {" UNION ALL BY NAME ".join(sources)}'
+
+
+def _out(column: Column) -> str:
+    if column.sql == "TIMESTAMP":
+        return f'epoch_us("{column.name}") AS "{column.name}"'
+    return f'"{column.name}"'
+
+
+@cache
+def read(table: Table) -> str:
+    """All columns of a table's rows, in a fixed order; instants as whole microseconds.
+
+    Parameters low (inclusive) and high (exclusive) where the table has an instant.
+    """
+    instant = instant_column(table)
+    where = f' WHERE "{instant}" >= $low AND "{instant}" < $high' if instant else ""
+    columns = ", ".join(_out(c) for c in table.columns)
+    # An instant's alias hides its column: order by the inner table's columns, not by the aliases.
+    order = ", ".join(f't."{c}"' for c in dict.fromkeys((*filter(None, [instant]), *table.key)))
+    return f'SELECT {columns} FROM (SELECT * FROM "{table.name}"{where}) AS t ORDER BY {order}'
+
+
+def copy_out(part: str, table: Table, target: Path) -> str:
+    """Write a table to one Parquet file, in the order in which it will be read."""
+    order = ", ".join(
+        f'"{c}"' for c in dict.fromkeys((*filter(None, [instant_column(table)]), *table.key))
+    )
+    return (
+        f"COPY (SELECT * FROM {in_part(part, table.name)} ORDER BY {order}) "
+        f"TO {literal(target)} (FORMAT parquet, COMPRESSION zstd)"
+    )
+
+
+def copy_in(part: str, table: Table, source: Path) -> str:
+    """The inverse of `copy_out`, into an existing table."""
+    return (
+        f"INSERT INTO {in_part(part, table.name)} BY NAME "
+        f"SELECT * FROM read_parquet({literal(source)})"
+    )
+
+
+def count(part: str, table: Table) -> str:
+    return f"SELECT count(*) FROM {in_part(part, table.name)}"
+
+
+def count_parquet(file: Path) -> str:
+    return f"SELECT count(*) FROM read_parquet({literal(file)})"
+
+
+def attach(part: str, file: Path, *, read_only: bool) -> str:
+    mode = " (READ_ONLY)" if read_only else ""
+    return f'ATTACH {literal(file)} AS "{part}"{mode}'
+
+
+def attach_memory(part: str) -> str:
+    return f"ATTACH ':memory:' AS \"{part}\""
+
+
+def detach(part: str) -> str:
+    return f'DETACH "{part}"'

@@ -1,0 +1,348 @@
+"""A window: every row of one pool between two instants and some time before, bucket by bucket.
+
+Adds rows over engines and runs and says which buckets were observed. It judges nothing.
+Absent is not zero: a bucket without an engine row is unknown; beside one, a tenant without a row
+was idle. The length of a bucket is the rows' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, TypeVar
+
+from telemetry.conventions import REJECT_REASONS, WAIT_REASONS, Emitter, Kind
+from telemetry.errors import TelemetryError
+from telemetry.records import (
+    EngineMinute,
+    EngineRun,
+    EventRecord,
+    InterferenceMinute,
+    PolicyRecord,
+    RequestRecord,
+    TenantMinute,
+)
+
+LOOKBACK_BUCKETS = 120  # read before the window: 60 for the baseline, and room for hurt ones
+SHORT = 0.9  # a bucket observed for less than this part of its length is marked
+_DEFAULT_LOOKBACK_S = 3600.0
+
+Row = TypeVar("Row", TenantMinute, EngineMinute)
+
+
+class Reads(Protocol):
+    """Whatever answers for stored rows (`telemetry.source.Source` does)."""
+
+    def read(self, table: str, start: float, end: float) -> list[Any]: ...
+
+
+class PoolChoice(TelemetryError):
+    """The rows hold several pools, or not the one asked for; the message lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of the interference matrix."""
+
+    victim: str
+    reason: str
+    kind: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One interval of the pool, added over its engines and runs.
+
+    `engine` is None where no engine was heard: then nothing is known of the waits. `observed_s`
+    is the time that at least one engine covered.
+    """
+
+    start: float
+    length_s: float
+    observed_s: float
+    engines: frozenset[str]
+    engine: EngineMinute | None
+    tenants: Mapping[str, TenantMinute]
+    matrix: Mapping[Cell, float]
+    charges_missing: int = 0  # matrix rows that carry no number
+
+    @property
+    def end(self) -> float:
+        return self.start + self.length_s
+
+    @property
+    def known(self) -> bool:
+        return self.engine is not None
+
+    @property
+    def short(self) -> bool:
+        """Observed in part only: still open, or cut by a start or a stop."""
+        return self.known and self.observed_s < SHORT * self.length_s
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Buckets between two instants in which no engine was heard."""
+
+    start: float
+    end: float
+    buckets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was asked for (`start`, `end`), and the buckets from some time before it to its end."""
+
+    pool: str
+    start: float
+    end: float
+    buckets: tuple[Bucket, ...]
+    requests: tuple[RequestRecord, ...] = ()
+    events: tuple[EventRecord, ...] = ()
+    policies: tuple[PolicyRecord, ...] = ()
+    runs: tuple[EngineRun, ...] = ()
+    engines: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def asked(self) -> tuple[Bucket, ...]:
+        """Buckets that touch the window."""
+        return tuple(b for b in self.buckets if b.end > self.start and b.start < self.end)
+
+    @property
+    def before(self) -> tuple[Bucket, ...]:
+        return tuple(b for b in self.buckets if b.end <= self.start)
+
+    @property
+    def bucket_s(self) -> float:
+        """Longest bucket length seen; 60 where none was."""
+        return max((b.length_s for b in self.buckets), default=60.0)
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Where, inside the window, no engine was heard for half a bucket or more."""
+        out: list[Gap] = []
+        at = self.start
+        known = [b for b in self.asked if b.known]
+        for b in known:
+            _gap(out, at, b.start, b.length_s)
+            at = max(at, b.end)
+        _gap(out, at, self.end, known[-1].length_s if known else self.bucket_s)
+        return tuple(out)
+
+
+def _gap(out: list[Gap], start: float, end: float, length_s: float) -> None:
+    missing = round((end - start) / length_s)
+    if missing >= 1:
+        out.append(Gap(start, end, missing))
+
+
+# ---------------------------------------------------------------- adding rows
+
+
+_KINDS: dict[type[Any], tuple[tuple[str, Kind], ...]] = {
+    row: tuple((f.name, f.metadata["kind"]) for f in fields(row))
+    for row in (TenantMinute, EngineMinute)
+}
+_WORKER_COLUMNS = frozenset(
+    f.name for f in fields(TenantMinute) if f.metadata["emitter"] is Emitter.WORKER
+)
+
+
+def combine(rows: Sequence[Row]) -> Row:
+    """Rows of one bucket added over engines and runs: sums and histograms add, averages weigh by
+    observed_seconds, maxima survive, of last values the latest run's. None stays None."""
+    if len(rows) == 1:
+        return rows[0]
+    values: dict[str, Any] = {}
+    for name, kind in _KINDS[type(rows[0])]:
+        present = [(getattr(r, name), r) for r in rows if getattr(r, name) is not None]
+        if kind is Kind.KEY or not present:
+            continue
+        numbers = [v for v, _ in present]
+        if kind is Kind.SUM:
+            values[name] = sum(numbers)
+        elif kind is Kind.MAX:
+            values[name] = max(numbers)
+        elif kind is Kind.HIST:
+            values[name] = tuple(sum(c) for c in zip(*numbers, strict=True))
+        elif kind is Kind.AVG:
+            weights = [r.observed_seconds or 0.0 for _, r in present]
+            whole = sum(weights)
+            values[name] = (
+                sum(v * w for v, w in zip(numbers, weights, strict=True)) / whole
+                if whole
+                else sum(numbers) / len(numbers)
+            )
+        else:
+            values[name] = numbers[-1]
+    return replace(rows[0], **values)
+
+
+def _observed(rows: Sequence[EngineMinute], length_s: float) -> float:
+    per_engine: dict[str, float] = {}
+    for r in rows:
+        seen = length_s if r.observed_seconds is None else r.observed_seconds
+        per_engine[r.engine] = per_engine.get(r.engine, 0.0) + seen
+    return min(length_s, max(per_engine.values()))
+
+
+def window_of(
+    pool: str,
+    start: float,
+    end: float,
+    *,
+    engine_rows: Iterable[EngineMinute] = (),
+    tenant_rows: Iterable[TenantMinute] = (),
+    matrix_rows: Iterable[InterferenceMinute] = (),
+    requests: Iterable[RequestRecord] = (),
+    events: Iterable[EventRecord] = (),
+    policies: Iterable[PolicyRecord] = (),
+    runs: Iterable[EngineRun] = (),
+) -> Window:
+    """Put rows into buckets. Rows of other pools are left aside."""
+    engines: dict[float, list[EngineMinute]] = {}
+    tenants: dict[float, dict[str, list[TenantMinute]]] = {}
+    matrix: dict[float, dict[Cell, float]] = {}
+    unread: dict[float, int] = {}
+    lengths: dict[float, float] = {}
+
+    def at(row: EngineMinute | TenantMinute | InterferenceMinute) -> float:
+        lengths[row.bucket_start] = max(lengths.get(row.bucket_start, 0.0), row.bucket_s)
+        return row.bucket_start
+
+    for e in engine_rows:
+        if e.pool == pool:
+            engines.setdefault(at(e), []).append(e)
+    for t in tenant_rows:
+        if t.pool == pool:
+            tenants.setdefault(at(t), {}).setdefault(t.tenant, []).append(t)
+    for m in matrix_rows:
+        if m.pool != pool:
+            continue
+        if m.charged_s is None:
+            unread[at(m)] = unread.get(m.bucket_start, 0) + 1
+            continue
+        row = matrix.setdefault(at(m), {})
+        cell = Cell(m.victim, m.reason, m.holder_kind, m.holder)
+        row[cell] = row.get(cell, 0.0) + m.charged_s
+    buckets = tuple(
+        Bucket(
+            s,
+            lengths[s],
+            _observed(engines[s], lengths[s]) if s in engines else 0.0,
+            frozenset(r.engine for r in engines.get(s, ())),
+            combine(engines[s]) if s in engines else None,
+            {name: combine(rows) for name, rows in tenants.get(s, {}).items()},
+            matrix.get(s, {}),
+            unread.get(s, 0),
+        )
+        for s in sorted(lengths)
+    )
+    return Window(
+        pool,
+        start,
+        end,
+        tuple(b for b in buckets if b.start < end),
+        tuple(sorted((r for r in requests if r.pool == pool), key=lambda r: r.arrived)),
+        tuple(sorted((e for e in events if e.pool == pool), key=lambda e: e.at)),
+        tuple(sorted((p for p in policies if p.pool == pool), key=lambda p: p.at)),
+        tuple(sorted((r for r in runs if r.pool == pool), key=lambda r: r.started)),
+        frozenset(r.engine for rows in engines.values() for r in rows),
+    )
+
+
+def pools_of(rows: Iterable[EngineMinute]) -> tuple[str, ...]:
+    return tuple(sorted({r.pool for r in rows}))
+
+
+def read_window(source: Reads, start: float, end: float, *, pool: str | None = None) -> Window:
+    """Read everything the findings need. `pool` may be left out where there is only one.
+
+    Raises PoolChoice where it is needed, or names a pool that has no rows.
+    """
+    engine_rows = source.read("engine_minute", start - _DEFAULT_LOOKBACK_S, end)
+    tenant_rows = source.read("tenant_minute", start - _DEFAULT_LOOKBACK_S, end)
+    names = pools_of([*engine_rows, *tenant_rows])
+    if pool is None and len(names) > 1:
+        listed = ", ".join(repr(n) for n in names)
+        raise PoolChoice(f"the store holds {len(names)} pools in this window: name one of {listed}")
+    if pool is not None and names and pool not in names:
+        listed = ", ".join(repr(n) for n in names)
+        raise PoolChoice(f"no pool {pool!r} in this window; there is {listed}")
+    chosen = pool if pool is not None else (names[0] if names else "")
+    mine = [r.bucket_s for r in engine_rows if r.pool == chosen]
+    lookback = LOOKBACK_BUCKETS * max(mine) if mine else _DEFAULT_LOOKBACK_S
+    first = start - lookback
+    if lookback > _DEFAULT_LOOKBACK_S:
+        engine_rows = source.read("engine_minute", first, end)
+        tenant_rows = source.read("tenant_minute", first, end)
+    return window_of(
+        chosen,
+        start,
+        end,
+        engine_rows=(r for r in engine_rows if r.bucket_start >= first),
+        tenant_rows=(r for r in tenant_rows if r.bucket_start >= first),
+        matrix_rows=source.read("interference_minute", first, end),
+        requests=source.read("request", first, end),
+        events=source.read("event", first, end),
+        policies=source.read("policy", first, end),
+        runs=source.read("engine_run", first, end),
+    )
+
+
+# ---------------------------------------------------------------- totals over buckets
+
+
+def observed_s(buckets: Iterable[Bucket]) -> float:
+    return sum(b.observed_s for b in buckets)
+
+
+def tenants_of(buckets: Iterable[Bucket]) -> tuple[str, ...]:
+    return tuple(sorted({t for b in buckets for t in b.tenants}))
+
+
+def value_in(bucket: Bucket, tenant: str, column: str) -> float | None:
+    """A tenant's number in a bucket: 0 while it was idle, None where it is not known.
+
+    A row that only the front wrote says that the worker did nothing for the tenant.
+    """
+    row = bucket.tenants.get(tenant)
+    if row is None:
+        return 0.0 if bucket.known else None
+    value = getattr(row, column)
+    if value is not None:
+        return float(value)
+    worker_silent = row.observed_seconds is None and column in _WORKER_COLUMNS
+    return 0.0 if bucket.known and worker_silent else None
+
+
+def total(buckets: Iterable[Bucket], tenant: str, column: str) -> float | None:
+    """A tenant's sum over buckets; None where not one of them carries it."""
+    values = [v for b in buckets if (v := value_in(b, tenant, column)) is not None]
+    return sum(values) if values else None
+
+
+def mean(buckets: Iterable[Bucket], tenant: str, column: str) -> float | None:
+    """A tenant's time-weighted average over the observed time; idle time counts as 0."""
+    weighed = [(v, b.observed_s) for b in buckets if (v := value_in(b, tenant, column)) is not None]
+    whole = sum(w for _, w in weighed)
+    return sum(v * w for v, w in weighed) / whole if whole else None
+
+
+def engine_total(buckets: Iterable[Bucket], column: str) -> float | None:
+    """The pool's sum of an engine column; None where no bucket carries it."""
+    values = [getattr(b.engine, column) for b in buckets if b.engine is not None]
+    present = [float(v) for v in values if v is not None]
+    return sum(present) if present else None
+
+
+def wait_s(bucket: Bucket, tenant: str) -> float | None:
+    """Seconds the tenant waited in the pool, all reasons; stall is no wait."""
+    parts = [value_in(bucket, tenant, f"wait_{r}_s") for r in WAIT_REASONS]
+    present = [p for p in parts if p is not None]
+    return sum(present) if present else None
+
+
+def rejected(row: TenantMinute) -> int:
+    """Requests refused, all reasons."""
+    return sum(getattr(row, f"rejected_{r}_requests") or 0 for r in REJECT_REASONS)

@@ -1,0 +1,81 @@
+"""Keys: who is let in, and what is kept."""
+
+from __future__ import annotations
+
+import hmac
+
+import pytest
+
+from engine.config import Settings, Tenant
+from engine.serving import auth
+
+
+def ring_of(*pairs: tuple[str, str]) -> auth.KeyRing:
+    return auth.KeyRing(Tenant(name=n, key_sha256=(auth.digest_of(k),)) for n, k in pairs)
+
+
+def test_a_new_key_opens_for_its_tenant_and_nobody_else() -> None:
+    key, digest = auth.new_key()
+    other, _ = auth.new_key()
+    ring = auth.KeyRing([Tenant(name="alice", key_sha256=(digest,)), Tenant(name="bob")])
+    found = ring.tenant_of(f"Bearer {key}")
+    assert found is not None
+    assert found.name == "alice"
+    assert ring.tenant_of(f"Bearer {other}") is None
+
+
+def test_keys_look_like_keys_and_never_repeat() -> None:
+    keys = {auth.new_key()[0] for _ in range(200)}
+    assert len(keys) == 200
+    assert all(k.startswith("ts-") and len(k) >= 40 for k in keys)
+
+
+def test_two_keys_of_one_tenant_both_open_so_that_keys_can_be_rotated() -> None:
+    (old, old_digest), (new, new_digest) = auth.new_key(), auth.new_key()
+    ring = auth.KeyRing([Tenant(name="alice", key_sha256=(old_digest, new_digest))])
+    assert all(ring.tenant_of(f"Bearer {k}") is not None for k in (old, new))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "ts-right",
+        "Basic ts-right",
+        "Bearer ts-wrong",
+        "Bearer é\udcff",
+    ],
+)
+def test_anything_but_a_known_bearer_key_is_nobody(header: str | None) -> None:
+    assert ring_of(("alice", "ts-right")).tenant_of(header) is None
+
+
+def test_scheme_is_case_insensitive_and_blanks_do_not_matter() -> None:
+    assert ring_of(("alice", "ts-right")).tenant_of("  bearer   ts-right ") is not None
+
+
+def test_a_comparison_in_constant_time_decides_also_when_nobody_is_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+
+    def counting(a: str, b: str) -> bool:
+        calls.append(1)
+        return compare(a, b)
+
+    compare = hmac.compare_digest
+    monkeypatch.setattr(auth.hmac, "compare_digest", counting)
+    ring = ring_of(("alice", "ts-right"))
+    ring.tenant_of("Bearer ts-right")
+    ring.tenant_of("Bearer ts-wrong")
+    assert len(calls) == 2
+
+
+def test_a_settings_dump_holds_the_digest_but_never_the_key() -> None:
+    key, digest = auth.new_key()
+    text = Settings(tenants=(Tenant(name="alice", key_sha256=(digest,)),)).dump()
+    assert digest in text
+    assert key not in text

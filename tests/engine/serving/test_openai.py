@@ -1,0 +1,184 @@
+"""The dialect: what a body may say, and that what it may not say is refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.serving import openai
+from engine.serving.openai import ApiError, parse_completion
+
+
+def parse(**body: Any) -> openai.CompletionRequest:
+    return parse_completion(json.dumps({"model": "m", "prompt": "hi"} | body).encode())
+
+
+def refusal(**body: Any) -> ApiError:
+    with pytest.raises(ApiError) as e:
+        parse(**body)
+    return e.value
+
+
+def test_defaults_are_openais() -> None:
+    asked = parse()
+    assert (asked.max_tokens, asked.temperature, asked.stream) == (16, 1.0, False)
+    assert asked.seed is None
+    assert not asked.ignore_eos
+
+
+def test_null_means_default() -> None:
+    names = ["max_tokens", "temperature", "seed", "stream", "stop", "logprobs", "n"]
+    nothing = dict.fromkeys(names)
+    assert parse(**nothing) == parse()
+
+
+def test_everything_supported_is_taken() -> None:
+    asked = parse(
+        prompt=[5, 6],
+        max_tokens=3,
+        temperature=0,
+        seed=7,
+        stream=True,
+        stream_options={"include_usage": True},
+        ignore_eos=True,
+        user="u",
+    )
+    assert asked == openai.CompletionRequest("m", (5, 6), 3, 0.0, 7, True, True, True)
+
+
+@pytest.mark.parametrize("prompt", [["one text"], [[1, 2, 3]]])
+def test_a_list_of_one_prompt_is_that_prompt(prompt: list[Any]) -> None:
+    asked = parse(prompt=prompt)
+    assert asked.prompt == (prompt[0] if isinstance(prompt[0], str) else tuple(prompt[0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n", 2),
+        ("n", True),
+        ("best_of", 3),
+        ("top_p", 0.9),
+        ("logprobs", 0),
+        ("stop", "\n"),
+        ("echo", True),
+        ("suffix", "x"),
+        ("frequency_penalty", 0.5),
+        ("presence_penalty", -1),
+        ("logit_bias", {"5": 1}),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_with_name_value_and_what_is_allowed(
+    name: str, value: Any
+) -> None:
+    error = refusal(**{name: value})
+    assert error.status == 400
+    assert error.param == name
+    assert error.message.startswith(f"{name} = {json.dumps(value)}: not supported; allowed: null")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n", 1), ("top_p", 1.0), ("echo", False), ("stop", [])]
+)
+def test_neutral_values_pass(name: str, value: Any) -> None:
+    assert parse(**{name: value}) == parse()
+
+
+def test_a_mistyped_parameter_is_refused_with_the_nearest_name() -> None:
+    error = refusal(max_token=5)
+    assert error.param == "max_token"
+    assert "did you mean max_tokens?" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", 0),
+        ("max_tokens", -1),
+        ("max_tokens", 1.5),
+        ("max_tokens", True),
+        ("max_tokens", "16"),
+        ("temperature", -0.1),
+        ("temperature", 2.01),
+        ("temperature", "hot"),
+        ("temperature", False),
+        ("seed", -1),
+        ("seed", 1 << 63),
+        ("stream", "yes"),
+        ("ignore_eos", 1),
+        ("model", ""),
+        ("model", 5),
+        ("prompt", ""),
+        ("prompt", []),
+        ("prompt", ["a", "b"]),
+        ("prompt", [[1], [2]]),
+        ("prompt", [1, "a"]),
+        ("prompt", [True]),
+        ("prompt", {"text": "a"}),
+        ("prompt", None),
+        ("stream_options", {"include_usage": True}),
+    ],
+)
+def test_a_value_out_of_range_names_its_parameter(name: str, value: Any) -> None:
+    assert refusal(**{name: value}).param == name
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_numbers_that_are_none_are_refused(number: str) -> None:
+    with pytest.raises(ApiError) as e:
+        parse_completion(b'{"model": "m", "prompt": "hi", "temperature": %s}' % number.encode())
+    assert e.value.param == "temperature"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"\xff\xfe{}",
+        b'{"model": "m", "prompt": ' + b"[" * 200_000,
+        b'{"model": "m", "prompt": "hi", "seed": ' + b"9" * 10_000 + b"}",
+    ],
+)
+def test_a_body_that_is_no_json_object_is_a_400(body: bytes) -> None:
+    with pytest.raises(ApiError) as e:
+        parse_completion(body)
+    assert e.value.status == 400
+
+
+def test_half_a_surrogate_pair_is_refused_before_any_tokenizer_sees_it() -> None:
+    with pytest.raises(ApiError) as e:
+        parse_completion(rb'{"model": "m", "prompt": "a\ud800b"}')
+    assert "surrogate" in e.value.message
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_parser_fail_other_than_with_a_400(body: bytes) -> None:
+    status = 200
+    try:
+        parse_completion(body)
+    except ApiError as e:
+        status = e.status
+    assert status in (200, 400)
+
+
+def test_an_error_has_openais_shape() -> None:
+    body = openai.model_not_found("x").body()["error"]
+    assert set(body) == {"message", "type", "param", "code"}
+    assert body["code"] == "model_not_found"
+
+
+def test_chunks_carry_a_null_usage_only_when_usage_was_asked_for() -> None:
+    assert "usage" not in openai.Shape("i", 1, "m").chunk("t")
+    assert openai.Shape("i", 1, "m", include_usage=True).chunk("t")["usage"] is None
+
+
+def test_events_keep_newlines_inside_json() -> None:
+    assert openai.event({"a": "x\ny\r\n"}) == b'data: {"a": "x\\ny\\r\\n"}\n\n'

@@ -1,0 +1,282 @@
+"""The supervisor, with children that are a few lines each."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from serving_fakes import short_folder
+
+from engine.clock import ClockBase
+from engine.config import Settings, Tenant
+from engine.serving.faults import Faults
+from engine.serving.launch import Launch
+from engine.serving.processes import ServeError, ServeProcesses, make_runtime_dir
+
+GOOD = """
+    import signal, sys
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print("progress: halfway", flush=True)
+    print("ready here", flush=True)
+    signal.pause()
+"""
+STUBBORN = """
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("ready", flush=True)
+    while True:
+        signal.pause()
+"""
+BROKEN = """
+    import sys
+    print("what I was doing", file=sys.stderr)
+    print("error: the disk is full", file=sys.stderr)
+    sys.exit(3)
+"""
+SHORT_LIVED = """
+    import sys
+    print("ready", flush=True)
+    sys.stdin.read()
+    print("error: out of memory", file=sys.stderr, flush=True)
+    sys.exit(9)
+"""
+WRITES_ITS_END = """
+    import os, signal, sys
+    from pathlib import Path
+    name = Path(sys.argv[0]).stem
+
+    def end(*_):
+        with open(os.environ["ENDS"], "a") as f:
+            f.write(name + "\\n")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, end)
+    print("ready", flush=True)
+    signal.pause()
+"""
+ANSWERS = """
+    import os, signal, socket, sys
+    from pathlib import Path
+    from engine.serving.launch import Launch
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    launch = Launch.read(Path(sys.argv[1]))
+    listening = socket.socket(fileno=launch.listen_fd)
+    print("ready", flush=True)
+    while True:
+        connection, _ = listening.accept()
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\nok")
+        connection.close()
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """Writes child modules; unnamed ones are well-behaved."""
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+
+    def make(**sources: str) -> dict[str, str]:
+        named = {}
+        for process in ("store", "worker", "front"):
+            named[process] = f"child_{process}"
+            source = textwrap.dedent(sources.get(process, GOOD))
+            (tmp_path / f"child_{process}.py").write_text(source)
+        return named
+
+    return make
+
+
+def serve(tmp_path: Path, modules: dict[str, str], **more: object) -> ServeProcesses:
+    return ServeProcesses(Settings(), tmp_path / "store", modules=modules, **more)  # type: ignore[arg-type]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_all_three_start_in_order_and_end_in_the_reverse_one(
+    tmp_path: Path, modules: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENDS", str(tmp_path / "ends"))
+    heard: list[str] = []
+    named = modules(store=WRITES_ITS_END, worker=WRITES_ITS_END, front=WRITES_ITS_END)
+    with serve(tmp_path, named, progress=heard.append) as processes:
+        assert processes.failure() is None
+        folder = processes.runtime_dir
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "launch.json").stat().st_mode) == 0o600
+        pids = [c.pid for c in processes._children]
+    assert heard == ["starting the store", "starting the worker", "starting the front"]
+    assert (tmp_path / "ends").read_text().split() == ["child_front", "child_worker", "child_store"]
+    assert not folder.exists()
+    assert not any(alive(p) for p in pids)
+
+
+def test_progress_of_a_child_is_passed_on(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    heard: list[str] = []
+    with serve(tmp_path, modules(), progress=heard.append):
+        pass
+    assert "worker: halfway" in heard
+
+
+def test_the_port_answers_through_the_inherited_socket(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    with serve(tmp_path, modules(front=ANSWERS)) as processes:
+        assert processes.port != 0
+        assert httpx.get(processes.url, timeout=10).text == "ok"
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(processes.url, timeout=10)
+
+
+def test_a_port_in_use_is_said_with_the_port_before_anything_starts(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    heard: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServeError, match=rf"port {port} .*--port"):
+            serve(tmp_path, modules(), port=port, progress=heard.append).start()
+    assert heard == []
+
+
+def test_an_address_off_loopback_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match="loopback only"):
+        ServeProcesses(Settings(), tmp_path, host="0.0.0.0")
+
+
+def test_a_child_that_dies_at_start_is_named_with_its_last_words_and_nothing_stays(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    processes = serve(tmp_path, modules(worker=BROKEN))
+    with pytest.raises(ServeError) as e, processes:
+        pass
+    message = str(e.value)
+    assert "the worker process ended with exit code 3 before it was ready" in message
+    assert "  what I was doing\n  error: the disk is full" in message
+    assert processes._children == []
+    assert not processes.runtime_dir.exists()
+
+
+def test_a_child_that_dies_later_is_reported_by_name(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    with serve(tmp_path, modules()) as processes:
+        worker = next(c for c in processes._children if c.name == "worker")
+        os.kill(worker.pid, signal.SIGKILL)
+        failure = processes.wait(20)
+    assert failure is not None
+    assert failure.startswith("the worker process ended with signal 9 while serving")
+
+
+def test_the_words_of_a_child_that_failed_while_serving_are_kept(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    lines: list[tuple[str, str]] = []
+    named = modules(worker=SHORT_LIVED)
+    with serve(tmp_path, named, on_line=lambda n, line: lines.append((n, line))) as processes:
+        failure = processes.wait(20)
+    assert failure is not None
+    assert "exit code 9" in failure
+    assert "error: out of memory" in failure
+    assert ("worker", "error: out of memory") in lines
+
+
+def test_a_child_that_ignores_the_request_to_end_is_ended(
+    tmp_path: Path, modules: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.serving.processes._STOP_S", 0.3)
+    with serve(tmp_path, modules(worker=STUBBORN)) as processes:
+        pids = [c.pid for c in processes._children]
+    assert not any(alive(p) for p in pids)
+
+
+def test_children_do_not_outlive_a_killed_parent(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    named = modules()
+    script = textwrap.dedent(f"""
+        import signal
+        from pathlib import Path
+        from engine.config import Settings
+        from engine.serving.processes import ServeProcesses
+        with ServeProcesses(Settings(), Path({str(tmp_path / "s")!r}), modules={named!r}) as p:
+            print(*[c.pid for c in p._children], p.runtime_dir, flush=True)
+            signal.pause()
+    """)
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    *pids, folder = parent.stdout.readline().split()
+    watched = [os.pidfd_open(int(pid)) for pid in pids]
+    parent.kill()
+    parent.wait()
+    for fd in watched:
+        ended, _, _ = select.select([fd], [], [], 20)
+        os.close(fd)
+        assert ended, "a child is still there"
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def test_stopping_twice_is_stopping_once(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    processes = serve(tmp_path, modules())
+    with processes:
+        processes.stop()
+    processes.stop()
+    assert processes.failure() is None
+
+
+def test_a_runtime_folder_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match="too long for unix sockets"):
+        make_runtime_dir(tmp_path / ("x" * 120))
+
+
+def test_a_long_temporary_folder_falls_back_to_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("y" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    folder = make_runtime_dir(None)
+    assert len(str(folder)) < 60
+    folder.rmdir()
+
+
+def test_a_given_runtime_folder_stays_and_is_left_clean(
+    modules: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    with short_folder() as folder:
+        with serve(tmp_path, modules(), runtime_dir=folder / "run"):
+            assert (folder / "run" / "launch.json").exists()
+        assert list((folder / "run").iterdir()) == []
+
+
+def test_a_launch_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    launch = Launch(
+        settings=Settings(tenants=(Tenant(name="a", adapters=("x",)),), adapters=(("x", "/p"),)),
+        clock=ClockBase(1.5, 2.5),
+        run_id="run-1",
+        worker_address="unix:/w",
+        store_address=None,
+        listen_fd=7,
+        faults=Faults(slow_factor=1.6, freeze_at_s=3.0),
+    )
+    launch.write(tmp_path / "launch.json")
+    assert Launch.read(tmp_path / "launch.json") == launch
