@@ -53,8 +53,9 @@ class LiveJudge:
         if _under_way(recent, now):
             return lines
         span = f"{clock(whole.onset, self._tz)}-{clock(whole.end, self._tz)}"
-        earlier = (f"EARLIER {span}: {len(whole.hurt)} hurt", *whole.sentences[1:2])
-        return replace(lines, lines=(*lines.lines[:1], *earlier, *lines.lines[1:]))
+        hurt = len(whole.victims) or len(whole.hurt)
+        earlier = f"EARLIER {span}: {hurt} hurt; {''.join(whole.sentences[1:2])}"
+        return replace(lines, lines=(*lines.lines[:1], earlier, *lines.lines[1:]))
 
     def _ask(self, rows: Rows, start: float, end: float) -> Verdict:
         pool = self._pool if self._pool is not None else _heard_last(rows)

@@ -161,17 +161,24 @@ class LiveApp(App[None]):
         self._over = threading.Event()
         self._ticker_most = TICKER_LINES
         self._acting = False
+        # Held here, not queried: figures go on arriving while another screen lies on top.
+        self._panels = {
+            name: Lines(draw, id=name)
+            for name, draw in (
+                ("header", self._header),
+                ("banner", self._banner),
+                ("verdict", self._verdict),
+                ("strips", self._strips),
+                ("tenants", self._tenants),
+                ("ticker", self._ticker),
+            )
+        }
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return OWN_COLOURS
 
     def compose(self) -> ComposeResult:
-        yield Lines(self._header, id="header")
-        yield Lines(self._banner, id="banner")
-        yield Lines(self._verdict, id="verdict")
-        yield Lines(self._strips, id="strips")
-        yield Lines(self._tenants, id="tenants")
-        yield Lines(self._ticker, id="ticker")
+        yield from self._panels.values()
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -197,8 +204,8 @@ class LiveApp(App[None]):
 
     def _fit_ticker(self) -> None:
         told = len(self.picture.ticker) if self.picture is not None else 0
-        for ticker in self.query("#ticker"):
-            ticker.styles.height = min(self._ticker_most, max(TICKER_LINES, told + 1))
+        lines = min(self._ticker_most, max(TICKER_LINES, told + 1))
+        self._panels["ticker"].styles.height = lines
 
     # The feed's thread.
 
@@ -228,7 +235,7 @@ class LiveApp(App[None]):
     def check_feed(self) -> None:
         """Show, refresh or take away the banner; its age counts from the last good answer."""
         silent = self._monotonic() - self._heard_at > SILENCE_S
-        banner = self.query_one("#banner", Lines)
+        banner = self._panels["banner"]
         banner.set_class(self._trouble is not None or silent, "-on")
         banner.redraw()
 
@@ -237,7 +244,7 @@ class LiveApp(App[None]):
     def watch_picture(self) -> None:
         with self.batch_update():
             self._fit_ticker()
-            for panel in self.query(Lines):
+            for panel in self._panels.values():
                 panel.redraw()
 
     def _header(self, cells: int, lines: int) -> Sequence[Line]:
@@ -284,7 +291,7 @@ class LiveApp(App[None]):
         self._paused = not self._paused
         if not self._paused and self._latest is not None:
             self.picture = self._latest
-        self.query_one("#header", Lines).redraw()
+        self._panels["header"].redraw()
 
     def action_help(self) -> None:
         self.push_screen(Help())

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LIVE = "LIVE"  # the mode of a screen that shows what is happening now
 FEW = 20  # below this many samples a percentile says nothing: the maximum and n are shown instead
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from console.feed import HISTORY_S, Judge
 from console.formats import day
-from console.panels import Snapshot
+from console.panels import Snapshot, Tick
 from console.rows import Rows, Source, read_rows
 from console.snapshot import WINDOW_S, build_snapshot
 
@@ -97,8 +97,8 @@ class ReplayFeed:
         )
         if now < self._last:
             return picture
-        phase = picture.phase + " · " if picture.phase else ""
-        return replace(picture, phase=f"{phase}the recording ends here")
+        end = Tick(now, "end", "the recording ends here; its last picture stays")
+        return replace(picture, ticker=(*picture.ticker, end))
 
     def _label(self) -> str:
         return f"REPLAY of a recorded run, {day(self._first, self._tz)}, ×{self._speed:g}"

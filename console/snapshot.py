@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from console.panels import (
+    LIVE,
     Holder,
     PoolStrip,
     Snapshot,
@@ -43,7 +44,7 @@ def build_snapshot(
     *,
     window_s: float = WINDOW_S,
     pool: str | None = None,
-    mode: str = "LIVE",
+    mode: str = LIVE,
     phase: str | None = None,
     verdict: VerdictLines | None = None,
     stale_after_s: float = STALE_AFTER_S,

@@ -25,7 +25,7 @@ from console.lines import (
     stacked,
     wrap,
 )
-from console.panels import Level, Snapshot, TenantRow
+from console.panels import LIVE, Level, Snapshot, TenantRow
 from telemetry.conventions import TENANT
 from telemetry.plain import safe as plain
 
@@ -80,7 +80,7 @@ def _freshness(s: Snapshot, glyphs: Glyphs) -> list[Piece]:
     age = f" data {whole(s.data_age_s)} old"
     if s.stale:
         pieces.append(Piece(f" {glyphs.dot} STALE:{age}", "warn"))
-    else:
+    elif s.mode == LIVE:  # a replay's figures are as old as the recording: its label says so
         opened = ", bucket open" if s.provisional else ""
         pieces.append(Piece(f" {glyphs.dot}{age}{opened}", "dim"))
     return pieces

@@ -113,7 +113,7 @@ class EngineCore:
         residency = Residency(pool)
         for adapter in adapters:
             residency.register(adapter.key, adapter.pages, in_host=True)
-        self._adapters = adapters
+        self.adapters = adapters
         self._by_name = {a.name: a for a in adapters}
         self.scheduler = Scheduler(
             settings.limits,
@@ -322,7 +322,7 @@ class EngineCore:
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
             self.ledger.log(run)
-            for a in self._adapters:
+            for a in self.adapters:
                 self.ledger.log(
                     AdapterRecord(
                         engine=who.engine,

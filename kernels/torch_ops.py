@@ -61,6 +61,11 @@ class GroupedLora:
         self._a: dict[str, torch.Tensor] = {}  # group -> [layers, modules, columns, in]
         self._bt: dict[str, torch.Tensor] = {}  # module -> [layers, columns, out]
 
+    @property
+    def columns_held(self) -> int:
+        """Width of the operands now."""
+        return self._columns
+
     def forget(self, key: str) -> None:
         self._places.pop(key, None)
 

@@ -228,5 +228,6 @@ def _items(chunks: np.ndarray, tiles: np.ndarray) -> np.ndarray:
 
 def _counting(lengths: np.ndarray) -> np.ndarray:
     """0..lengths[0], 0..lengths[1], ... as one array."""
-    starts: np.ndarray = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return np.arange(int(lengths.sum())) - starts
+    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+    counted: np.ndarray = np.arange(int(lengths.sum())) - starts
+    return counted

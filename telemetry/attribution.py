@@ -117,12 +117,13 @@ class Attribution:
 
 # Resource: column, unit, whether it is a level (an average, lengthened by slow steps).
 _RESOURCES: tuple[tuple[str, str, str, bool], ...] = (
-    ("requests offered", "offered_requests", "1/s", False),
     ("tokens offered", "offered_tokens", "token/s", False),
+    ("requests offered", "offered_requests", "1/s", False),
     ("service", "service", "1/s", False),
     ("KV bytes", "kv_bytes_avg", "By", True),
     ("adapter bytes", "adapter_bytes_avg", "By", True),
 )
+RESOURCES: tuple[str, ...] = tuple(name for name, *_ in _RESOURCES)
 
 
 def attribute(

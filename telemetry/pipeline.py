@@ -271,15 +271,11 @@ class Exporter:
                 self._last_error = error
                 # A newer batch does not cut the pause short, it would meet the same store; the
                 # beginning of the end does, once: what is left of the time is for trying.
-                was_closing = self._closing_at is not None
-                self._change.wait_for(
-                    lambda was=was_closing: self._closing_at is not None and not was,
-                    self._within(pause_s),
-                )
-                if was_closing == (self._closing_at is not None):
-                    pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
-                else:
+                cut_short = _never if self._is_closing() else self._is_closing
+                if self._change.wait_for(cut_short, self._within(pause_s)):
                     pause_s = self._first_retry_s
+                else:
+                    pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
 
     def _deliver(self, item: _Item) -> tuple[str | None, bool]:
         """(None, _) when committed, else (why not, whether trying again is useless)."""
@@ -311,8 +307,11 @@ class Exporter:
     def _is_empty(self) -> bool:
         return not self._raw and not self._encoding and not self._spool
 
+    def _is_closing(self) -> bool:
+        return self._closing_at is not None
+
     def _is_over(self) -> bool:
-        return self._closing_at is not None and not self._raw and not self._encoding
+        return self._is_closing() and not self._raw and not self._encoding
 
     def _out_of_time(self) -> bool:
         return self._closing_at is not None and time.monotonic() >= self._closing_at
@@ -327,3 +326,7 @@ class Exporter:
         self._counts["lost"] += count
         self._last_error = why
         log.warning("lost %d batches: %s", count, why)
+
+
+def _never() -> bool:
+    return False

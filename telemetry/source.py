@@ -169,7 +169,6 @@ class MemorySource(_Reader):
         for part in (_MEMORY_PART, sql.RUNS_PART):
             self._con.execute(sql.attach_memory(part))
             ingest.create_tables(self._con, part)
-        self._merger = ingest.Merger(self._con)
         parts.define_views(
             self._con, [parts.Part(p, file=Path(":memory:")) for p in (_MEMORY_PART, sql.RUNS_PART)]
         )
@@ -180,18 +179,17 @@ class MemorySource(_Reader):
 
         Raises MalformedBatch when bytes are no such request.
         """
-        from telemetry.ingest import part_of
+        from telemetry import ingest
         from telemetry.otlp_decode import decode_logs, decode_metrics
 
         decoded = [*map(decode_metrics, metrics), *map(decode_logs, logs)]
+        batches = [b for d in decoded for b in d.batches]
         with self._turn:
-            for batch in (b for d in decoded for b in d.batches):
-                rows = (*batch.minutes, *batch.logs)
-                of_run = [r for r in rows if part_of(r) == sql.RUNS_PART]
-                of_day = [r for r in rows if part_of(r) != sql.RUNS_PART]
-                for part, some in ((sql.RUNS_PART, of_run), (_MEMORY_PART, of_day)):
-                    if some:
-                        self._merger.merge(part, batch, some)
+            for name, deliveries in ingest.by_part(batches).items():
+                # One part for all days: nothing is ever closed here.
+                part = name if name == sql.RUNS_PART else _MEMORY_PART
+                for batch, rows in deliveries:
+                    ingest.merge(self._con, part, batch, rows)
         return sum(d.refused for d in decoded)
 
     def run(self, name: str, parameters: dict[str, Any]) -> Result:

@@ -19,6 +19,7 @@ from telemetry.tables import TABLES, Table
 SEALED_MARK = 1 << 40
 RUNS_PART = "runs"  # rows that belong to a run, not to a day
 TABLES_OF_RUNS = ("engine_run", "adapter")
+_OF_RUN = '"engine" = $engine AND "run_id" = $run_id AND "pool" = $pool'
 _PART = re.compile(r"\d{4}-\d{2}-\d{2}|runs")
 
 
@@ -63,97 +64,62 @@ def _stored(table: Table) -> list[tuple[str, str]]:
     return columns
 
 
-def create(part: str, table: Table) -> list[str]:
-    """Creates the table where it is missing, and columns that an older file lacks."""
-    target = in_part(part, table.name)
+def create(part: str, table: Table) -> str:
+    """Creates the table where it is missing."""
+    return table.ddl().replace(f'"{table.name}"', in_part(part, table.name), 1)
+
+
+def no_rows(part: str, table: Table) -> str:
+    """Answers with the columns that a table has."""
+    return f"SELECT * FROM {in_part(part, table.name)} LIMIT 0"
+
+
+def add_columns(part: str, table: Table, have: set[str]) -> list[str]:
+    """Adds the columns that a table of an older version lacks."""
     return [
-        table.ddl().replace(f'"{table.name}"', target, 1),
-        *(
-            f'ALTER TABLE {target} ADD COLUMN IF NOT EXISTS "{name}" {sql}'
-            for name, sql in _stored(table)
-        ),
+        f'ALTER TABLE {in_part(part, table.name)} ADD COLUMN "{name}" {kind}'
+        for name, kind in _stored(table)
+        if name not in have
     ]
-
-
-def create_stage(table: Table) -> str:
-    """The temporary table one delivery's rows pass through; its columns are those of the row."""
-    columns = ", ".join(f'"{c.name}" {c.sql}' for c in table.columns)
-    return f'CREATE OR REPLACE TEMP TABLE "stage_{table.name}" ({columns})'
-
-
-def _same_key(keys: Sequence[str], left: str, right: str) -> str:
-    return " AND ".join(f'{left}."{k}" = {right}."{k}"' for k in keys)
 
 
 @cache
-def merge(part: str, table: Table, emitter: Emitter) -> str:
-    """Merge the staged rows of one delivery by column. Parameters: mark, low, high (instants).
+def stored_rows(part: str, table: Table) -> str:
+    """Row ids and all stored columns of a run's rows. Parameters: engine, run_id, pool, and the
+    instants low and high, inclusive, where the table has one."""
+    instant = instant_column(table)
+    within = f' AND "{instant}" BETWEEN $low AND $high' if instant else ""
+    names = ", ".join(f'"{name}"' for name, _ in _stored(table))
+    return f"SELECT rowid, {names} FROM {in_part(part, table.name)} WHERE {_OF_RUN}{within}"
 
-    A mark at least as high as the row's: present columns overwrite, absent ones stay. A lower one
-    only fills what is still absent. So any order of any number of deliveries ends in one state, as
-    long as an emitter does not take back a column it once sent for a bucket.
-    """
-    own = f'"{emitter.value}_mark"'
-    other = f'"{(Emitter.WORKER if emitter is Emitter.FRONT else Emitter.FRONT).value}_mark"'
-    newer = f"$mark >= coalesce(t.{own}, -1)"
-    sets = [
-        f'"{c.name}" = CASE WHEN {newer} THEN coalesce(s."{c.name}", t."{c.name}") '
-        f'ELSE coalesce(t."{c.name}", s."{c.name}") END'
-        for c in table.columns
-        if c.name not in table.key
-    ]
-    final = f"greatest(coalesce(t.{own}, -1), $mark)"
-    sets.append(f"{own} = {final}")
-    sets.append(
-        f'"provisional" = {final} < {SEALED_MARK} OR coalesce(t.{other} < {SEALED_MARK}, false)'
-    )
-    names = ", ".join(f'"{c.name}"' for c in table.columns)
-    values = ", ".join(f's."{c.name}"' for c in table.columns)
-    return (
-        f'MERGE INTO {in_part(part, table.name)} AS t USING "stage_{table.name}" AS s ON '
-        f'{_same_key(table.key, "t", "s")} AND t."bucket_start" BETWEEN $low AND $high '
-        f"WHEN MATCHED THEN UPDATE SET {', '.join(sets)} "
-        f'WHEN NOT MATCHED THEN INSERT ({names}, {own}, "provisional") '
-        f"VALUES ({values}, $mark, $mark < {SEALED_MARK})"
-    )
+
+def delete_rows(part: str, table: Table) -> str:
+    """Parameter: ids, row ids of the same transaction."""
+    return f"DELETE FROM {in_part(part, table.name)} WHERE rowid IN (SELECT unnest($ids))"
 
 
 @cache
 def drop_superseded(part: str, emitter: Emitter) -> str:
     """Interference rows under the highest mark of their bucket go: the matrix of a bucket is
-    replaced as a whole, so a holder that left its top few does not linger. Parameters: low, high.
+    replaced as a whole, so a holder that left its top few does not linger.
 
     The engine's own row carries the mark too: it stands even when the newer matrix is empty.
+    Parameters: engine, run_id, pool, low, high.
     """
     own = f'"{emitter.value}_mark"'
-    group = ("bucket_start", "bucket_s", "engine", "run_id", "pool")
-    names = ", ".join(f'"{g}"' for g in group)
+    matrix = in_part(part, "interference_minute")
+    within = f'{_OF_RUN} AND "bucket_start" BETWEEN $low AND $high'
     marks = " UNION ALL ".join(
-        f"SELECT {names}, {own} AS m FROM {in_part(part, t)} "
-        f'WHERE "bucket_start" BETWEEN $low AND $high'
+        f'SELECT "bucket_start", "bucket_s", {own} AS m FROM {in_part(part, t)} WHERE {within}'
         for t in ("interference_minute", "engine_minute")
     )
     return (
-        f"DELETE FROM {in_part(part, 'interference_minute')} AS i USING "
-        f"(SELECT {names}, max(m) AS m FROM ({marks}) GROUP BY {names}) AS top "
-        f"WHERE {_same_key(group, 'i', 'top')} AND i.{own} < top.m "
-        f'AND i."bucket_start" BETWEEN $low AND $high'
-    )
-
-
-@cache
-def replace_logs(part: str, table: Table) -> tuple[str, str]:
-    """Delete the staged rows' predecessors, insert the staged rows. The delete takes the
-    parameters low and high where the table has an instant."""
-    target = in_part(part, table.name)
-    instant = instant_column(table)
-    within = f' AND t."{instant}" BETWEEN $low AND $high' if instant else ""
-    names = ", ".join(f'"{c.name}"' for c in table.columns)
-    stage = f'"stage_{table.name}"'
-    return (
-        f"DELETE FROM {target} AS t USING {stage} AS s "
-        f"WHERE {_same_key(table.key, 't', 's')}{within}",
-        f"INSERT INTO {target} ({names}) SELECT {names} FROM {stage}",
+        f"DELETE FROM {matrix} AS i USING "
+        f'(SELECT "bucket_start", "bucket_s", max(m) AS m FROM ({marks}) '
+        f'GROUP BY "bucket_start", "bucket_s") AS top '
+        f'WHERE {_OF_RUN} AND i."bucket_start" BETWEEN $low AND $high '
+        f'AND i."bucket_start" = top."bucket_start" AND i."bucket_s" = top."bucket_s" '
+        f"AND i.{own} < top.m"
     )
 
 

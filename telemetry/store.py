@@ -70,7 +70,6 @@ class Store:
         self._last_ingest_unix_s = 0.0
         self._con = _connect({"memory_limit": _MEMORY_LIMIT})
         self._con.execute(f"SET temp_directory = {sql.literal(folder / '.spill')}")
-        self._merger = ingest.Merger(self._con)
 
     @classmethod
     def open(cls, folder: Path | str) -> Store:
@@ -137,7 +136,7 @@ class Store:
     def _transaction(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
         self._con.execute("BEGIN")
         try:
-            rows = sum(self._merger.merge(name, batch, rows) for batch, rows in deliveries)
+            rows = sum(ingest.merge(self._con, name, batch, some) for batch, some in deliveries)
             self._con.execute("COMMIT")
         except BaseException:
             try:

@@ -257,7 +257,7 @@ def _why(case: Case, tenant: str) -> str:
     line = next(x for x in case.lines if x.holder.is_tenant and x.holder.name == tenant)
     held = ", ".join(f"{r} {percent(s / line.excess_s)}" for r, s in line.reasons[:3])
     rose = case.rose(tenant)
-    return f"waits for {held}; {describe(rose[0])}" if rose else f"waits for {held}"
+    return f"waits for {held}; {describe(rose)}" if rose else f"waits for {held}"
 
 
 def _doubts(case: Case, heard: int, zone: tzinfo | None) -> list[str]:

@@ -25,7 +25,7 @@ WORDS = (
     ("fair", "what its weight gives it among those with work waiting"),
     ("oldest", "age of its oldest wait"),
     ("excess", "waited beyond what is usual for it"),
-    ("TTFT", "time to first token, p99 / samples; under 20 the maximum"),
+    ("TTFT", "time to first token: p99/n; under 20 samples the maximum"),
     ("miss", "requests that missed a target, of those judged"),
     ("behind", "who held what it waited for: charged, no accusation"),
     ("(self)", "its own requests"),

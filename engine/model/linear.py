@@ -32,7 +32,7 @@ class Linear:
 
 
 def _pack(weight: torch.Tensor) -> torch.Tensor | None:
-    if weight.dtype != torch.bfloat16 or not torch._C.has_mkldnn:
+    if weight.dtype != torch.bfloat16 or not torch._C._has_mkldnn:
         return None
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return None

@@ -1,6 +1,8 @@
 """Reads a PEFT LoRA folder, checks it against the base model, and packs it for the arena.
 
 Nothing of a folder is executed: safetensors and JSON only, and only those two files are opened.
+The arithmetic is numpy's, on one thread: it runs beside the step, whose cores torch's own thread
+pool would take.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
@@ -45,7 +48,7 @@ _REFUSED_OPTIONS = (
     "fan_in_fan_out",
 )
 
-Pair = tuple[torch.Tensor, torch.Tensor]  # A [r, in], B [out, r], float32
+Pair = tuple[np.ndarray, np.ndarray]  # A [r, in], B [out, r], float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class AdapterWeights:
     device_bytes: int
     blocks: tuple[BlockSpec, ...]
     layout: Layout
-    image: torch.Tensor
+    image: np.ndarray
     dtype: torch.dtype
     synthetic: bool
 
@@ -154,15 +157,15 @@ def _read_pairs(folder: Path, config: ModelConfig) -> dict[tuple[int, str], Pair
         ) from None
     if not tensors:
         raise AdapterError(f"adapter {str(folder)!r}: {WEIGHTS_FILE} holds no tensors")
-    sides: dict[tuple[int, str], dict[str, torch.Tensor]] = {}
+    sides: dict[tuple[int, str], dict[str, np.ndarray]] = {}
     for name, tensor in tensors.items():
         layer, module, side = _place(folder, config, name)
         if not tensor.is_floating_point():
             raise AdapterError(
                 f"adapter {str(folder)!r}: {name} is {tensor.dtype}, expected floats"
             )
-        full = tensor.float()
-        if not bool(torch.isfinite(full).all()):
+        full = _float32(tensor)
+        if not np.isfinite(full).all():
             raise AdapterError(f"adapter {str(folder)!r}: {name} holds NaN or infinite values")
         sides.setdefault((layer, module), {})[side] = full
     pairs = {}
@@ -175,7 +178,7 @@ def _read_pairs(folder: Path, config: ModelConfig) -> dict[tuple[int, str], Pair
             )
         a, b = both["A"], both["B"]
         out, width = config.module_shape(module)
-        if a.dim() != 2 or b.dim() != 2 or a.shape[1] != width or b.shape[0] != out:
+        if a.ndim != 2 or b.ndim != 2 or a.shape[1] != width or b.shape[0] != out:
             raise AdapterError(
                 f"adapter {str(folder)!r}: layer {layer} {module} has A {list(a.shape)} and "
                 f"B {list(b.shape)}; this base model needs A [r, {width}] and B [{out}, r]"
@@ -253,16 +256,16 @@ def _pack(
 ) -> AdapterWeights:
     digest = hashlib.sha256()
     specs: list[BlockSpec] = []
-    rows: list[torch.Tensor] = []
+    rows: list[np.ndarray] = []
     for (layer, module), (a, b) in pairs.items():
         scale = scales[layer, module]
         digest.update(f"{layer} {module} {list(a.shape)} {list(b.shape)} {scale!r}\n".encode())
-        digest.update(a.contiguous().numpy().data)
-        digest.update(b.contiguous().numpy().data)
+        digest.update(np.ascontiguousarray(a).data)
+        digest.update(np.ascontiguousarray(b).data)
         # Scaled in float32 and only in this copy: the tensors read stay as they were.
-        for side, matrix in (("A", a), ("Bt", b.t() * scale)):
-            cast = matrix.to(dtype).contiguous()
-            if not bool(torch.isfinite(cast).all()):
+        for side, matrix in (("A", a), ("Bt", b.T * np.float32(scale))):
+            cast = _cast(matrix, dtype)
+            if cast is None:
                 raise AdapterError(
                     f"adapter {str(folder)!r}: layer {layer} {module} lora_{side[0]} overflows "
                     f"{str(dtype).removeprefix('torch.')} once scaled by {scale:g}"
@@ -275,13 +278,13 @@ def _pack(
         layout = lay_out([(s.rank, s.row_bytes) for s in specs], page_bytes)
     except ValueError as e:
         raise AdapterError(f"adapter {str(folder)!r}: {e}") from None
-    image = torch.zeros(layout.pages, page_bytes, dtype=torch.uint8)
+    image = np.zeros((layout.pages, page_bytes), dtype=np.uint8)
     for span in layout.spans:
         spec = specs[span.block]
         target = image[span.page, span.offset : span.offset + span.rows * spec.row_bytes]
         source = rows[span.block][span.first_row : span.first_row + span.rows]
-        raw = source.view(torch.uint8)
-        target.view(span.rows, spec.row_bytes)[:, : raw.shape[1]].copy_(raw)
+        raw = source.view(np.uint8)
+        target.reshape(span.rows, spec.row_bytes)[:, : raw.shape[1]] = raw
     return AdapterWeights(
         key=digest.hexdigest(),
         rank=max(s.rank for s in specs),
@@ -292,3 +295,24 @@ def _pack(
         dtype=dtype,
         synthetic=synthetic,
     )
+
+
+def _float32(tensor: torch.Tensor) -> np.ndarray:
+    """Exact for float32, float16 and bfloat16."""
+    if tensor.dtype == torch.bfloat16:
+        high = tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
+        return (high.astype(np.uint32) << 16).view(np.float32)
+    return np.asarray(tensor.numpy(), dtype=np.float32)
+
+
+def _cast(matrix: np.ndarray, dtype: torch.dtype) -> np.ndarray | None:
+    """Contiguous rows in `dtype` (bfloat16 as its bits); None when a value leaves its range."""
+    full = np.ascontiguousarray(matrix, dtype=np.float32)
+    if not np.isfinite(full).all():
+        return None
+    if dtype == torch.float32:
+        return full
+    bits = full.view(np.uint32)
+    # Round to nearest, ties to even, as torch does.
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return None if ((rounded & 0x7F80) == 0x7F80).any() else rounded

@@ -6,6 +6,7 @@ kv_heads x head_dim]. All offsets are int64: pages of large models pass 2**31 el
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from engine.errors import ConfigError
@@ -67,7 +68,7 @@ class Arena:
         return layer[:, None, None] + first[None, :, None] + kv[None, None, :]
 
     def write(self, rows: torch.Tensor, kv: torch.Tensor) -> None:
-        """Write a layer's K and V. rows: int64 [tokens, 2] of `slot_rows`; kv [tokens, 2 x width]."""
+        """Write a layer's K, V. rows: int64 [tokens, 2] (`slot_rows`); kv [tokens, 2 x width]."""
         self._slots.index_copy_(0, rows.reshape(-1), kv.reshape(-1, self.width))
 
     def gather(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
@@ -79,9 +80,9 @@ class Arena:
         """Zero whole pages; int64 [n]."""
         self.elements.index_fill_(0, pages, 0)
 
-    def load(self, page: int, data: torch.Tensor) -> None:
+    def load(self, page: int, data: np.ndarray) -> None:
         """Copy bytes (uint8 [n]) to the start of a page. Safe beside a step that uses others."""
-        self._raw[page, : data.shape[0]] = data.numpy()
+        self._raw[page, : data.shape[0]] = data
 
     def block(self, page: int, offset: int, rows: int, row_bytes: int, width: int) -> torch.Tensor:
         """View [rows, width] of rows that start at byte `offset` of a page, `row_bytes` apart."""

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from engine.config import Settings, Tenant
 
 MINUTE_S = 60.0
+# A float refill must not miss the amount by a rounding error, or a retry made exactly when told
+# would be refused.
+_ROUNDING = 1e-6
 CONCURRENCY_RETRY_S = 2  # an estimate: nobody knows when a running request will end
 
 
@@ -201,7 +204,7 @@ def _bucket(limit: int | None, now: float) -> _Bucket | None:
 def _short(
     reason: str, unit: str, bucket: _Bucket | None, amount: float, now: float
 ) -> Refused | None:
-    if bucket is None or bucket.at(now) >= amount:
+    if bucket is None or bucket.at(now) >= amount - _ROUNDING:
         return None
     used = bucket.limit - bucket.at(now)
     if bucket.limit == 0:

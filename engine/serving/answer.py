@@ -46,6 +46,9 @@ def _failure(end: End) -> ApiError | None:
         return None
     if end.lost:
         return openai.worker_lost()
+    if end.outcome == "aborted":
+        message = f"{end.reason}: send the request again in a moment"
+        return ApiError(503, message, kind="service_unavailable", code="aborted")
     if end.outcome == "timed_out":
         message = f"the request ran into its deadline: {end.reason}"
         return ApiError(504, message, kind="timeout", code="timed_out")
@@ -71,7 +74,7 @@ class Answer(Response):
         self._decoder = decoder
         self._stop_tokens = stop_tokens
         self._stream = stream
-        self._headers = headers
+        self._extra = headers
         self._leave = leave
         self.status_code = 200
         self.background = None
@@ -114,11 +117,11 @@ class Answer(Response):
             pieces.append(text)
         failure = _failure(end)
         if failure is not None:
-            return refusal(failure, self._headers)
+            return refusal(failure, self._extra)
         body = self._shape.whole("".join(pieces), end.reason, _usage(end))
         return Response(
             json.dumps(body, ensure_ascii=False),
-            headers=self._headers,
+            headers=self._extra,
             media_type="application/json",
         )
 
@@ -127,7 +130,7 @@ class Answer(Response):
         failure = _failure(end) if end is not None else None
         if failure is not None and not text:
             # Nothing has been said yet, so the status can still tell the truth.
-            await refusal(failure, self._headers)(scope, receive, send)
+            await refusal(failure, self._extra)(scope, receive, send)
             return
         await self._start(send)
         while end is None:
@@ -145,7 +148,7 @@ class Answer(Response):
         await _body(send, last + openai.DONE, more=False)
 
     async def _start(self, send: Send) -> None:
-        headers = self._headers | {
+        headers = self._extra | {
             "content-type": "text/event-stream; charset=utf-8",
             "cache-control": "no-cache",
             "x-accel-buffering": "no",

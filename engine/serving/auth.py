@@ -49,8 +49,10 @@ class KeyRing:
         scheme, _, key = (authorization or "").strip().partition(" ")
         digest = digest_of(key.strip())
         found: Tenant | None = None
-        candidates = self._by_bucket.get(digest[:_BUCKET_HEX]) or [(_NOBODY, None)]
-        for stored, tenant in candidates:
+        candidates = self._by_bucket.get(digest[:_BUCKET_HEX])
+        if candidates is None:
+            hmac.compare_digest(_NOBODY, digest)
+        for stored, tenant in candidates or ():
             if hmac.compare_digest(stored, digest):
                 found = tenant
         return found if scheme.lower() == "bearer" else None

@@ -22,6 +22,9 @@ def watch_parent(fd: int, grace_s: float = GRACE_S) -> None:
     """Start the watch; returns at once."""
 
     def watch() -> None:
+        # A signal may be given to any thread that does not block it: this one must not take what
+        # the child's own code waits for.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
         while os.read(fd, 64):
             pass
         os.kill(os.getpid(), signal.SIGTERM)

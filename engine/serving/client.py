@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 import grpc
 
@@ -48,7 +49,7 @@ class WorkerClient:
         self.address = address
         self._timeout_s = timeout_s
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = pb_grpc.WorkerStub(self._channel)
+        self._stub = pb_grpc.WorkerStub(self._channel)  # type: ignore[no-untyped-call]
 
     def status(self) -> WorkerStatus:
         """Raises EngineError when the worker does not answer."""
@@ -84,7 +85,7 @@ class WorkerClient:
     ) -> None:
         self.close()
 
-    def _call(self, method: grpc.UnaryUnaryMultiCallable, request: object) -> object:
+    def _call(self, method: grpc.UnaryUnaryMultiCallable, request: object) -> Any:
         try:
             return method(request, timeout=self._timeout_s)
         except grpc.RpcError as e:

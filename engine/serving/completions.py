@@ -36,8 +36,8 @@ _INLINE_CHARACTERS = 16_384  # longer prompts are tokenized off the event loop
 class Tokenizer(Protocol):
     """Text to ids and back (see `engine.model.text`)."""
 
-    eos_ids: Sequence[int]
-
+    @property
+    def eos_ids(self) -> Sequence[int]: ...
     @property
     def vocab_size(self) -> int: ...
     def encode(self, text: str) -> list[int]: ...
@@ -85,6 +85,7 @@ class Completions:
         self._book = book
         self._link = link
         self._page_tokens = settings.limits.page_tokens
+        self._max_context = settings.limits.max_context
         self._body_bytes = max(
             _LEAST_BODY_BYTES, settings.limits.max_context * _BODY_BYTES_PER_TOKEN
         )
@@ -152,7 +153,7 @@ class Completions:
     def _refuse_what_never_fits(self, offer: _Offer, now_s: float) -> None:
         """What a worker's whole pool could not hold (context and buckets are the door's)."""
         status = self._link.status
-        if status is None or not status.pages:
+        if status is None or not status.pages or offer.tokens > self._max_context:
             return
         own = status.adapter_pages.get(offer.adapter, 0) if offer.adapter else 0
         room = max(0, status.pages - own) * self._page_tokens

@@ -1,15 +1,18 @@
-"""Faults on purpose: a slowed or a frozen engine, for demos and proofs. Pure arithmetic.
+"""Faults on purpose: a slowed or a frozen engine, for demos and proofs. Owns no step's content.
 
-A fault lengthens the time between two plans, as a throttled or a hung device would; what the
-ledger makes of it is what is being shown.
+A fault lengthens a step's execution, as a throttled or a hung device would; what the ledger makes
+of it is what is being shown.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from engine.clock import Clock
 from engine.errors import ConfigError
+from engine.scheduling.plan import Runner, StepOutcome, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,33 @@ class Faults:
 
 
 NO_FAULTS = Faults()
+
+
+class FaultyRunner:
+    """A runner whose steps take as long as `faults` say, from `arm` on. Same tokens."""
+
+    def __init__(
+        self, inner: Runner, faults: Faults, clock: Clock, sleep: Callable[[float], object]
+    ) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._clock = clock
+        self._sleep = sleep
+        self._armed_s: float | None = None
+        self._previous_s = float("-inf")
+
+    def arm(self) -> None:
+        """Times count from here; the warm-up before it is left alone."""
+        self._armed_s = self._clock.now()
+
+    def execute(self, plan: StepPlan) -> StepOutcome:
+        if self._armed_s is None:
+            return self._inner.execute(plan)
+        began_s = self._clock.now() - self._armed_s
+        outcome = self._inner.execute(plan)
+        ended_s = self._clock.now() - self._armed_s
+        extra_s = self._faults.extra_s(self._previous_s, began_s, ended_s)
+        self._previous_s = began_s
+        if extra_s > 0:
+            self._sleep(extra_s)
+        return outcome

@@ -44,6 +44,7 @@ from telemetry.records import Batch
 _log = logging.getLogger(__name__)
 _TICK_S = 0.25
 _GRACE_S = 2  # for open answers, at the end
+_LAST_WORD_S = 0.5
 _LINK_S = 30.0
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -204,6 +205,11 @@ class _Server(uvicorn.Server):
         else:
             print(f"error: no worker answers at {self._link.address}", file=sys.stderr, flush=True)
             self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Open answers may still end; what is left then is told so, before it would be cut off.
+        asyncio.get_running_loop().call_later(_GRACE_S - _LAST_WORD_S, self._link.let_go)
+        await super().shutdown(sockets)
 
 
 def serve_front(launch: Launch) -> None:

@@ -26,7 +26,7 @@ class Launch:
     clock: ClockBase
     run_id: str
     worker_address: str
-    store_address: str | None = None
+    store_address: str
     listen_fd: int | None = None
     faults: Faults = NO_FAULTS
 

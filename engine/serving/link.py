@@ -28,6 +28,7 @@ CHANNEL_OPTIONS = (
     # A worker restarted on the same path must not meet a channel of its predecessor's.
     ("grpc.use_local_subchannel_pool", 1),
 )
+STOPPING = "the front is stopping"
 _PAUSE_S = 0.1
 _log = logging.getLogger(__name__)
 _ANSWER_S = 5.0
@@ -121,7 +122,7 @@ class WorkerLink:
 
     @property
     def is_up(self) -> bool:
-        return self._outbox is not None
+        return self._outbox is not None and not self._closing
 
     @property
     def open_requests(self) -> int:
@@ -150,7 +151,7 @@ class WorkerLink:
 
     def send(self, ask: pb.Ask, on_end: Callable[[Flight, End], None]) -> Flight:
         """Hand a request to the worker. `on_end` is called exactly once. Raises WorkerDown."""
-        if self._outbox is None:
+        if self._outbox is None or self._closing:
             raise WorkerDown(f"no worker answers at {self.address}")
         flight = Flight(ask, on_end)
         self._flights[ask.request_id] = flight
@@ -161,6 +162,21 @@ class WorkerLink:
         """Give a request up; its end still comes, with the tokens it really cost."""
         if request_id in self._flights and self._outbox is not None:
             self._outbox.put_nowait(pb.FrontMessage(abort=pb.Abort(request_id=request_id)))
+
+    def let_go(self) -> None:
+        """Give every open request up, and tell its reader now: this front is stopping. No new
+        request is taken."""
+        self._closing = True
+        for request_id, flight in list(self._flights.items()):
+            self.abort(request_id)
+            del self._flights[request_id]
+            flight._finish(self._cut_short(flight))
+
+    def _cut_short(self, flight: Flight) -> End:
+        tokens, prompt = flight.received, len(flight.ask.prompt)
+        if self._closing:
+            return End("aborted", STOPPING, prompt, tokens, None)
+        return End("failed", "the pool's worker went away", prompt, tokens, None, lost=True)
 
     async def _wait(self, up: bool, timeout_s: float) -> bool:
         with contextlib.suppress(TimeoutError):
@@ -176,7 +192,7 @@ class WorkerLink:
                 async with grpc.aio.insecure_channel(
                     self.address, options=CHANNEL_OPTIONS
                 ) as channel:
-                    await self._drive(pb_grpc.WorkerStub(channel))
+                    await self._drive(pb_grpc.WorkerStub(channel))  # type: ignore[no-untyped-call]
             except grpc.aio.AioRpcError as e:
                 # No worker there, or it went away: both are ordinary; knock again.
                 _log.debug("worker at %s: %s", self.address, e.code().name)
@@ -232,20 +248,11 @@ class WorkerLink:
             return
         self._outbox = None
         self._changed.set()
-        lost, self._flights = self._flights, {}
-        for flight in lost.values():
-            flight._finish(
-                End(
-                    "failed",
-                    "the pool's worker went away",
-                    len(flight.ask.prompt),
-                    flight.received,
-                    None,
-                    lost=True,
-                )
-            )
-        if self._on_down is not None:
-            self._on_down(len(lost))
+        left, self._flights = self._flights, {}
+        for flight in left.values():
+            flight._finish(self._cut_short(flight))
+        if self._on_down is not None and not self._closing:
+            self._on_down(len(left))
 
 
 async def _write(

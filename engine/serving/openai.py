@@ -17,6 +17,7 @@ DEFAULT_MAX_TOKENS = 16
 DEFAULT_TEMPERATURE = 1.0
 LARGEST_TEMPERATURE = 2.0
 _SEED_LIMIT = 1 << 63
+_MAX_TOKENS_LIMIT = 1 << 31  # what is counted must fit the counters
 
 # Values that leave the answer as it is; anything else is refused.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -100,7 +101,7 @@ def parse_completion(body: bytes) -> CompletionRequest:
     return CompletionRequest(
         model=model,
         prompt=_prompt(raw.get("prompt")),
-        max_tokens=_integer(raw, "max_tokens", DEFAULT_MAX_TOKENS, 1, None),
+        max_tokens=_integer(raw, "max_tokens", DEFAULT_MAX_TOKENS, 1, _MAX_TOKENS_LIMIT),
         temperature=_temperature(raw.get("temperature")),
         seed=_integer(raw, "seed", None, 0, _SEED_LIMIT),
         stream=stream,
@@ -193,13 +194,12 @@ def _flag(raw: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def _integer(raw: dict[str, Any], name: str, default: Any, low: int, below: int | None) -> Any:
+def _integer(raw: dict[str, Any], name: str, default: Any, low: int, below: int) -> Any:
     value = raw.get(name)
     if value is None:
         return default
-    if type(value) is not int or value < low or (below is not None and value >= below):
-        top = f" and < {below}" if below is not None else ""
-        raise _bad(name, value, f"expected a whole number >= {low}{top}")
+    if type(value) is not int or not low <= value < below:
+        raise _bad(name, value, f"expected a whole number >= {low} and < {below}")
     return value
 
 

@@ -160,11 +160,15 @@ class ServeProcesses:
         return self.failure()
 
     def stop(self) -> None:
-        """End everything: front, worker, store; 5 s each at most. May be called twice."""
+        """End everything: front, worker, store; 5 s each at most. May be called twice. One that
+        does not end by itself is ended, and `progress` hears of it."""
         with self._stop_lock:
             self._stopping = True
             for child in reversed(self._children):
-                child.stop(_STOP_S)
+                ended_before = child.poll() is not None
+                code = child.stop(_STOP_S)
+                if code != 0 and not ended_before:
+                    self._progress(f"the {child.name} did not end cleanly: {_how(code)}")
             self._children.clear()
             if self._made_dir is not None:
                 _remove(self._made_dir, whole=self._given_dir is None)

@@ -260,7 +260,7 @@ def start_server(service: WorkerService, address: str) -> grpc.Server:
             ("grpc.so_reuseport", 0),
         ),
     )
-    pb_grpc.add_WorkerServicer_to_server(service, server)
+    pb_grpc.add_WorkerServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     try:
         server.add_insecure_port(address)
     except RuntimeError:

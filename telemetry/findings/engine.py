@@ -30,7 +30,9 @@ def engine(case: Case) -> Finding:
         against += f", usual {times(pace.usual)}"
     part = f"; capacity {percent(share)} of the excess" if whole else ""
     slow = pace.slowdown is not None and pace.slowdown >= SLOW
-    holds = (whole > 0 and share >= MOST) or (slow and (whole == 0 or share > SOME))
+    holds = (whole > 0 and share >= MOST) or (
+        slow and bool(case.hurt) and (whole == 0 or share > SOME)
+    )
     if holds:
         return Finding(
             "engine", Holds.YES, f"ENGINE slow: {against}{part}", Strength.CHARGED, None, evidence

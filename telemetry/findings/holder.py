@@ -6,7 +6,9 @@ every wait. A holder is named only where its own use rose.
 
 from __future__ import annotations
 
-from telemetry.attribution import CAPACITY_HELD, Line, Rise
+from collections.abc import Sequence
+
+from telemetry.attribution import CAPACITY_HELD, RESOURCES, Line, Rise
 from telemetry.case import Case
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import name, percent, times
@@ -54,7 +56,7 @@ def holder(case: Case) -> Finding:
     why = case.rose(who)
     evidence += [Evidence(f"{r.resource} over usual", r.ratio, "1") for r in why]
     alone = second is None or second.share <= RUNNER_UP * first.share
-    rose = describe(why[0])
+    rose = describe(why)
     if first.share >= NAMED and alone and first.share > capacity:
         return Finding(
             "holder",
@@ -88,8 +90,9 @@ def closure(case: Case) -> float | None:
     return sum(a.charged_s for a in accounts) / waited if waited else None
 
 
-def describe(rise: Rise) -> str:
-    """A rise in a few words."""
+def describe(risen: Sequence[Rise]) -> str:
+    """What rose, in a few words; of several, what was asked for rather than what was held."""
+    rise = min(risen, key=lambda r: RESOURCES.index(r.resource))
     if rise.ratio is None:
         return f"its {rise.resource} rose from nothing"
     return f"its {rise.resource} rose {times(rise.ratio)}"

@@ -75,17 +75,17 @@ def charge(
     )
 
 
-def request(name: str, first_token: float, ttft_s: float, **columns: Any) -> RequestRecord:
-    arrived = first_token - ttft_s
+def request(name: str, at: float, waited_s: float, **columns: Any) -> RequestRecord:
+    """One that had its first token `at`, `waited_s` after it arrived, and ended then."""
     base: dict[str, Any] = {
         **ID,
-        "request_id": f"{name}-{first_token}-{ttft_s}",
+        "request_id": f"{name}-{at}-{waited_s}",
         "tenant": name,
         "outcome": "finished",
-        "arrived": arrived,
-        "first_token": first_token,
-        "ended": first_token,
-        "ttft_s": ttft_s,
+        "arrived": at - waited_s,
+        "first_token": at,
+        "ended": at,
+        "ttft_s": waited_s,
     }
     return RequestRecord(**{**base, **columns})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -140,7 +141,7 @@ def test_a_frozen_step_accrues_to_capacity_while_it_is_frozen():
     assert ages == sorted(ages)
     assert ages[-1] > 3.5
     assert seen[-1][2]
-    grown = [b[3] - a[3] for a, b in zip(seen, seen[1:], strict=False)]
+    grown = [b[3] - a[3] for a, b in pairwise(seen)]
     waiting = 38  # all but the two that run, at most
     assert all(0 < g <= waiting * 1.001 for g in grown)
     assert seen[0][4] > 0, "a gap target passed during the freeze is booked during the freeze"
@@ -159,8 +160,15 @@ def test_misses_are_booked_while_the_request_still_waits():
 
 
 def test_memory_is_whole_after_a_run_with_preemptions_and_evictions():
-    pool = busy_pool(pages=26)
+    pool = make_pool(("a", "b"), pages=26, adapters={"x": 6, "y": 6, "z": 6}, slots=4)
+    for i in range(12):
+        pool.ask(0.01 * i, "a", 30, 90, "xyz"[i % 3])
+        pool.ask(0.01 * i, "b", 20, 60)
+    pool.run(ticks=0.5)
+    assert {r.outcome for r in pool.requests()} == {"finished"}
+    assert all(r.output_tokens == r.max_tokens for r in pool.requests())
     assert pool.total("preemptions_suffered") > 0
+    assert pool.total("recomputed_tokens") > 0
     assert sum(e.evictions for e in pool.engine()) > 0
     pool.core.scheduler._pool.check_integrity()
     held = pool.core.scheduler._pool.holdings()

@@ -76,9 +76,7 @@ class Pool:
 
     def total(self, column: str, tenant: str | None = None) -> float:
         return sum(
-            getattr(r, column) or 0
-            for r in self.tenants()
-            if tenant is None or r.tenant == tenant
+            getattr(r, column) or 0 for r in self.tenants() if tenant is None or r.tenant == tenant
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import sgmv_cases as cases
+
+from tests.kernels import sgmv_cases as cases
 
 PAIRWISE = cases.pairwise()
 

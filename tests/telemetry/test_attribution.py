@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_rows import CAPACITY, OTHERS, POLICY, SELF, Pool
 
 from telemetry.attribution import (
     CAPACITY_HELD,
@@ -17,6 +16,7 @@ from telemetry.attribution import (
 )
 from telemetry.baseline import choose_baseline, growth_of, pace_of
 from telemetry.conventions import TENANT, WAIT_REASONS
+from tests.telemetry.synthetic_rows import CAPACITY, OTHERS, POLICY, SELF, Pool
 
 HOLDERS = ["a", "b", "capacity", "self", SELF, CAPACITY, POLICY, OTHERS]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC
 
 import pytest
-from synthetic_rows import CAPACITY, OTHERS, POLICY, SELF, Pool
 
 from telemetry.findings.finding import Holds, Strength
 from telemetry.plain import cells
 from telemetry.verdict import Verdict, judge
 from telemetry.window import PoolChoice, read_window
+from tests.telemetry.synthetic_rows import CAPACITY, OTHERS, POLICY, SELF, Pool
 
 
 def finding(verdict: Verdict, name: str):

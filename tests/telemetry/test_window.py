@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from synthetic_rows import Pool
 
 from telemetry.baseline import MAX_BUCKETS, choose_baseline
 from telemetry.incidents import episodes
 from telemetry.records import TenantMinute
 from telemetry.window import combine, mean, observed_s, total, value_in
+from tests.telemetry.synthetic_rows import Pool
 
 
 def test_no_tenant_row_beside_an_engine_row_is_idle_and_without_one_unknown():

@@ -99,6 +99,7 @@ def test_a_mistyped_parameter_is_refused_with_the_nearest_name() -> None:
     [
         ("max_tokens", 0),
         ("max_tokens", -1),
+        ("max_tokens", 1 << 31),
         ("max_tokens", 1.5),
         ("max_tokens", True),
         ("max_tokens", "16"),

@@ -120,6 +120,7 @@ def test_all_three_start_in_order_and_end_in_the_reverse_one(
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "launch.json").stat().st_mode) == 0o600
         pids = [c.pid for c in processes._children]
+    # ... and nothing about an end that was not clean.
     assert heard == ["starting the store", "starting the worker", "starting the front"]
     assert (tmp_path / "ends").read_text().split() == ["child_front", "child_worker", "child_store"]
     assert not folder.exists()
@@ -202,9 +203,13 @@ def test_a_child_that_ignores_the_request_to_end_is_ended(
     tmp_path: Path, modules: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.serving.processes._STOP_S", 0.3)
-    with serve(tmp_path, modules(worker=STUBBORN)) as processes:
+    heard: list[str] = []
+    with serve(tmp_path, modules(worker=STUBBORN), progress=heard.append) as processes:
         pids = [c.pid for c in processes._children]
     assert not any(alive(p) for p in pids)
+    assert [line for line in heard if "cleanly" in line] == [
+        "the worker did not end cleanly: signal 9"
+    ]
 
 
 def test_children_do_not_outlive_a_killed_parent(
@@ -274,7 +279,7 @@ def test_a_launch_reads_back_as_it_was_written(tmp_path: Path) -> None:
         clock=ClockBase(1.5, 2.5),
         run_id="run-1",
         worker_address="unix:/w",
-        store_address=None,
+        store_address="unix:/s",
         listen_fd=7,
         faults=Faults(slow_factor=1.6, freeze_at_s=3.0),
     )

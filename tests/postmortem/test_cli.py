@@ -1,0 +1,134 @@
+"""The command: what it prints, where, and with which exit code; on a real store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postmortem.cli import postmortem
+from telemetry.conventions import Emitter
+from telemetry.otlp import encode
+from telemetry.records import Batch
+from telemetry.store import Store
+from tests.telemetry.synthetic_rows import T0, Pool
+
+LOGS = ("request", "event", "policy", "engine_run")
+
+
+def fill(folder: Path, pool: Pool) -> None:
+    """Put a pool's rows into a store, the way every row goes."""
+    minutes = [r for t, rows in pool.rows.items() if t not in LOGS for r in rows]
+    logs = [r for t, rows in pool.rows.items() if t in LOGS for r in rows]
+    with Store.open(folder) as store:
+        for emitter in (Emitter.FRONT, Emitter.WORKER):
+            own = tuple(logs) if emitter is Emitter.WORKER else ()
+            batch = Batch(
+                pool.engine_name, pool.run, pool.name, emitter, True, 1, tuple(minutes), own
+            )
+            metrics, log_bytes = encode(batch)
+            if metrics:
+                store.ingest_metrics(metrics)
+            if log_bytes:
+                store.ingest_logs(log_bytes)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("incident") / "store"
+    pool = Pool().calm(0, 12).flood(12, 18)
+    for i in range(18):
+        for k in range(3):
+            pool.request(pool.at(i) + k, "y", 10 * i + k, 6.0 if i >= 12 else 0.3)
+    pool.policy(pool.at(9), 2, "fcfs", "vtc")
+    pool.started(pool.at(0))
+    fill(folder, pool)
+    return folder
+
+
+def ask(store: Path, *options: str) -> Result:
+    return CliRunner().invoke(postmortem, ["report", "--store", str(store), *options])
+
+
+def test_the_report_comes_out_of_a_store(store: Path):
+    result = ask(store)
+    assert result.exit_code == 0
+    assert "CULPRIT x: 80% of the excess wait charged to it (charged, high)" in result.stdout
+    assert "policy vtc to fcfs by bob (v2)" in result.stdout
+    assert result.stderr.startswith("window: ")
+
+
+def test_a_window_by_epoch_and_json_agree(store: Path):
+    result = ask(store, "--from", str(T0 + 80), "--to", str(T0 + 180), "--format", "json")
+    body = json.loads(result.stdout)
+    assert (body["start"], body["end"]) == (T0 + 80, T0 + 180)
+    assert body["verdict"]["onset"] == T0 + 120
+    assert body["reconciled"]["offered"] == 4 * 40 + 6 * 90
+
+
+def test_a_report_is_written_to_a_file(store: Path, tmp_path: Path):
+    out = tmp_path / "report.md"
+    result = ask(store, "--format", "md", "-o", str(out))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert out.read_text().startswith("# Postmortem: pool main")
+    assert f"written to {out}" in result.stderr
+
+
+def test_a_file_that_cannot_be_written_is_said(store: Path, tmp_path: Path):
+    result = ask(store, "-o", str(tmp_path / "none" / "report.md"))
+    assert result.exit_code == 1
+    assert "cannot be written" in result.stderr
+
+
+def test_a_window_outside_the_data_exits_1_and_says_what_there_is(store: Path):
+    result = ask(store, "--from", str(T0 + 99_000), "--to", str(T0 + 99_060))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the store covers 2027-01-15" in result.stderr
+
+
+@pytest.mark.parametrize("options", [("--from", "noon"), ("--from", "end", "--to", "start")])
+def test_a_wrong_time_exits_2(store: Path, options: tuple[str, ...]):
+    result = ask(store, *options)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_no_such_pool_exits_2_and_lists_them(store: Path):
+    result = ask(store, "--pool", "other")
+    assert result.exit_code == 2
+    assert "there is 'main'" in result.stderr
+
+
+def test_a_missing_store_exits_1_in_one_line(tmp_path: Path):
+    result = ask(tmp_path / "nowhere")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_empty_store_exits_1(tmp_path: Path):
+    Store.open(tmp_path / "empty").close()
+    result = ask(tmp_path / "empty")
+    assert result.exit_code == 1
+    assert "holds no telemetry yet" in result.stderr
+
+
+def test_a_store_that_is_being_written_exits_3(tmp_path: Path):
+    with Store.open(tmp_path / "busy"):
+        result = ask(tmp_path / "busy")
+    assert result.exit_code == 3
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from postmortem.cli import postmortem\n"
+        "assert CliRunner().invoke(postmortem, ['report', '--help']).exit_code == 0\n"
+        "heavy = {'duckdb', 'grpc', 'torch', 'textual', 'numpy', 'telemetry.records'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,322 @@
+"""Rows survive the way through OTLP; what is malformed is counted and sinks nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
+
+from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
+from telemetry.errors import MalformedBatch
+from telemetry.otlp import Decoded, decode_logs, decode_metrics, encode
+from telemetry.records import Batch
+from telemetry.tables import TABLES
+from tests.telemetry.delivered import (
+    ADAPTER_ROW,
+    ODD_NAMES,
+    RUN,
+    RUN_ROW,
+    T0,
+    any_rows,
+    batch,
+    charge,
+    engine_minute,
+    event,
+    minute,
+    request,
+)
+
+HISTOGRAM = (1,) + (0,) * 19 + (7,)
+
+
+def same_rows(left: list[Any], right: list[Any]) -> bool:
+    return sorted(map(repr, left)) == sorted(map(repr, right))
+
+
+@pytest.mark.parametrize("name", TABLES)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), sealed=st.booleans(), seq=st.integers(0, (1 << 40) - 1))
+def test_any_batch_comes_back_as_it_was(
+    name: str, data: st.DataObject, sealed: bool, seq: int
+) -> None:
+    rows = data.draw(any_rows(TABLES[name]))
+    sent = batch(*rows, emitter=Emitter.FRONT, sealed=sealed, seq=seq)
+    metrics, logs = encode(sent)
+    back = [
+        decode_metrics(metrics) if metrics else Decoded(),
+        decode_logs(logs) if logs else Decoded(),
+    ]
+    assert same_rows([r for d in back for r in d.rows(name)], rows)
+    for decoded in back:
+        assert decoded.refused == 0
+        for b in decoded.batches:
+            assert (b.emitter, b.sealed, b.seq) == (Emitter.FRONT, sealed, seq)
+            assert (b.engine, b.run_id, b.pool) == tuple(RUN.values())
+
+
+def test_points_carry_the_buckets_bounds_the_kind_and_the_unit() -> None:
+    row = minute("a", service=3.5, prompt_tokens=4, kv_bytes_avg=8.0, ttft=HISTOGRAM)
+    metrics, logs = encode(batch(row))
+    assert logs is None
+    assert metrics is not None
+    [resource] = ExportMetricsServiceRequest.FromString(metrics).resource_metrics
+    found = {m.name: m for s in resource.scope_metrics for m in s.metrics}
+    tokens = found["tenantscope.tenant_minute.prompt_tokens"]
+    assert tokens.unit == "{token}"
+    assert tokens.sum.is_monotonic
+    [point] = tokens.sum.data_points
+    assert point.as_int == 4
+    assert point.start_time_unix_nano == 1_800_000_000 * 10**9
+    assert point.time_unix_nano == 1_800_000_060 * 10**9
+    assert [(a.key, a.value.string_value) for a in point.attributes] == [
+        ("tenantscope.tenant", "a")
+    ]
+    assert found["tenantscope.tenant_minute.kv_bytes_avg"].gauge.data_points[0].as_double == 8.0
+    [ttft] = found["tenantscope.tenant_minute.ttft"].histogram.data_points
+    assert (tuple(ttft.explicit_bounds), ttft.count) == (LATENCY_BOUNDS_S, 8)
+    resource_keys = {a.key for a in resource.resource.attributes}
+    assert {"service.name", "service.instance.id", "tenantscope.run_id"} <= resource_keys
+
+
+def test_absent_is_no_point_and_zero_is_one() -> None:
+    metrics, _ = encode(batch(minute("a", prompt_tokens=0)))
+    assert metrics is not None
+    [resource] = ExportMetricsServiceRequest.FromString(metrics).resource_metrics
+    assert [m.name for s in resource.scope_metrics for m in s.metrics] == [
+        "tenantscope.tenant_minute.prompt_tokens"
+    ]
+    assert encode(batch(minute("a"))) == (None, None)
+
+
+def test_two_bucket_lengths_in_a_batch_stay_apart() -> None:
+    rows = [minute("a", prompt_tokens=1), engine_minute(steps=2)]
+    longer = type(rows[1])(bucket_start=T0, bucket_s=10.0, **RUN, steps=3)
+    metrics, _ = encode(batch(*rows, longer))
+    assert metrics is not None
+    back = decode_metrics(metrics)
+    assert same_rows([r for b in back.batches for r in b.minutes], [*rows, longer])
+
+
+def test_log_rows_are_events_with_their_instant_and_types() -> None:
+    _, logs = encode(batch(request(1, T0 + 0.25, ttft_s=1.0, slo_met=False), ADAPTER_ROW))
+    assert logs is not None
+    [resource] = ExportLogsServiceRequest.FromString(logs).resource_logs
+    first, second = (r for s in resource.scope_logs for r in s.log_records)
+    assert first.event_name == "tenantscope.request"
+    assert first.time_unix_nano == 1_800_000_000_250_000_000
+    have = {a.key.rpartition(".")[2]: a.value for a in first.attributes}
+    assert have["arrived"].int_value == 1_800_000_000_250_000
+    assert have["slo_met"].WhichOneof("value") == "bool_value"
+    assert have["ttft_s"].WhichOneof("value") == "double_value"
+    assert "first_token" not in have
+    assert second.event_name == "tenantscope.adapter"
+
+
+def test_a_row_of_another_run_does_not_enter_a_batch() -> None:
+    stray = Batch("e1", "r2", "main", Emitter.WORKER, True, 1, (minute("a", finished=1),))
+    with pytest.raises(ValueError, match=r"e1/r1/main in a batch of e1/r2/main"):
+        encode(stray)
+
+
+# --- malformed -----------------------------------------------------------------------------------
+
+
+def spoilt(change: Any) -> Decoded:
+    """A request with one good point of tenant b, after `change` has spoilt the metrics."""
+    row = minute("a", service=3.5, prompt_tokens=4, ttft=HISTOGRAM)
+    metrics, _ = encode(batch(row, minute("b", output_tokens=9)))
+    assert metrics is not None
+    parsed = ExportMetricsServiceRequest.FromString(metrics)
+    resource = parsed.resource_metrics[0]
+    change(resource, {m.name.rpartition(".")[2]: m for m in resource.scope_metrics[0].metrics})
+    return decode_metrics(parsed.SerializeToString())
+
+
+def set_nan(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].as_double = float("nan")
+
+
+def set_infinite(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].as_double = float("inf")
+
+
+def set_negative(_: Any, m: Any) -> None:
+    m["prompt_tokens"].sum.data_points[0].as_int = -1
+
+
+def set_fraction(_: Any, m: Any) -> None:
+    m["prompt_tokens"].sum.data_points[0].as_double = 1.5
+
+
+def set_unknown(_: Any, m: Any) -> None:
+    m["service"].name = "tenantscope.tenant_minute.no_such_column"
+
+
+def set_cumulative(_: Any, m: Any) -> None:
+    m["service"].sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+
+
+def set_gauge(_: Any, m: Any) -> None:
+    point = m["service"].sum.data_points[0]
+    m["service"].gauge.data_points.append(point)
+
+
+def set_no_tenant(_: Any, m: Any) -> None:
+    del m["service"].sum.data_points[0].attributes[:]
+
+
+def set_other_interval(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].time_unix_nano += 10**9
+
+
+def set_no_start(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].start_time_unix_nano = 0
+
+
+def set_few_buckets(_: Any, m: Any) -> None:
+    del m["ttft"].histogram.data_points[0].bucket_counts[5:]
+
+
+def set_other_bounds(_: Any, m: Any) -> None:
+    m["ttft"].histogram.data_points[0].explicit_bounds[0] = 0.002
+
+
+def set_wrong_count(_: Any, m: Any) -> None:
+    m["ttft"].histogram.data_points[0].count = 9
+
+
+def set_no_value(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].ClearField("as_double")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (set_nan, "nan: expected a finite number"),
+        (set_infinite, "inf: expected a finite number"),
+        (set_negative, "a delta sum cannot be negative"),
+        (set_fraction, "1.5: expected an integer"),
+        (set_unknown, "no_such_column' is not in the vocabulary"),
+        (set_cumulative, "not delta"),
+        (set_gauge, "came as gauge: expected sum"),
+        (set_no_tenant, "a point without tenantscope.tenant"),
+        (set_other_interval, "in a bucket of 60.0 s"),
+        (set_no_start, "not an instant"),
+        (set_few_buckets, "5 buckets: expected 21"),
+        (set_other_bounds, "bounds other than the vocabulary's"),
+        (set_wrong_count, "buckets add up to 8, the count says 9"),
+        (set_no_value, "a point without a value"),
+    ],
+)
+def test_a_malformed_point_is_counted_and_sinks_nothing_else(change: Any, reason: str) -> None:
+    decoded = spoilt(change)
+    assert decoded.refused == 1
+    assert reason in decoded.reasons[0]
+    rows = {r.tenant: r for r in decoded.rows("tenant_minute")}
+    assert rows["b"].output_tokens == 9
+    survivors = [rows["a"].service, rows["a"].prompt_tokens, rows["a"].ttft]
+    assert survivors.count(None) == 1
+
+
+@pytest.mark.parametrize("missing", ["engine", "run_id", "pool", "emitter", "sealed", "seq"])
+def test_points_of_a_resource_that_says_not_whose_they_are_are_all_refused(missing: str) -> None:
+    def drop(resource: Any, _: Any) -> None:
+        kept = [a for a in resource.resource.attributes if a.key != f"tenantscope.{missing}"]
+        del resource.resource.attributes[:]
+        resource.resource.attributes.extend(kept)
+
+    decoded = spoilt(drop)
+    assert (decoded.refused, decoded.batches) == (4, ())
+    assert f"tenantscope.{missing} is None" in decoded.reasons[0]
+
+
+def test_bytes_that_are_no_request_raise() -> None:
+    for data in (b"\xff\xff\xff", b"not protobuf at all", b"\x0a\xff"):
+        with pytest.raises(MalformedBatch, match=f"{len(data)} bytes"):
+            decode_metrics(data)
+        with pytest.raises(MalformedBatch, match=f"{len(data)} bytes"):
+            decode_logs(data)
+
+
+@settings(max_examples=120, deadline=None)
+@given(cut=st.integers(0, 400), noise=st.binary(max_size=6))
+def test_damaged_bytes_never_raise_anything_but_malformed(cut: int, noise: bytes) -> None:
+    metrics, logs = encode(batch(minute("a", service=1.0, ttft=HISTOGRAM), request(1), event(1)))
+    assert metrics is not None
+    assert logs is not None
+    for decode, data in ((decode_metrics, metrics), (decode_logs, logs)):
+        at = cut % len(data)
+        damaged = data[:at] + noise + data[at + len(noise) :]
+        try:
+            decoded = decode(damaged)
+        except MalformedBatch:
+            continue
+        assert decoded.refused >= 0
+
+
+def spoilt_log(change: Any) -> Decoded:
+    _, logs = encode(batch(request(1, ttft_s=0.5), request(2)))
+    assert logs is not None
+    parsed = ExportLogsServiceRequest.FromString(logs)
+    record = parsed.resource_logs[0].scope_logs[0].log_records[0]
+    change(record, {a.key.rpartition(".")[2]: a for a in record.attributes})
+    return decode_logs(parsed.SerializeToString())
+
+
+def rename(record: Any, _: Any) -> None:
+    record.event_name = "tenantscope.nothing"
+
+
+def foreign(record: Any, _: Any) -> None:
+    record.event_name = "request"
+
+
+def text_ttft(_: Any, a: Any) -> None:
+    a["ttft_s"].value.string_value = "0.5"
+
+
+def nan_ttft(_: Any, a: Any) -> None:
+    a["ttft_s"].value.double_value = float("nan")
+
+
+def far_arrival(_: Any, a: Any) -> None:
+    a["arrived"].value.int_value = 1 << 62
+
+
+def no_outcome(_: Any, a: Any) -> None:
+    a["outcome"].key = "tenantscope.request.adapter"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (rename, "'tenantscope.nothing' is not in the vocabulary"),
+        (foreign, "'request' is not in the vocabulary"),
+        (text_ttft, "'0.5': expected DOUBLE"),
+        (nan_ttft, "nan: expected DOUBLE"),
+        (far_arrival, "expected TIMESTAMP"),
+        (no_outcome, "without tenantscope.request.outcome"),
+    ],
+)
+def test_a_malformed_record_is_counted_and_sinks_nothing_else(change: Any, reason: str) -> None:
+    decoded = spoilt_log(change)
+    assert decoded.refused == 1
+    assert reason in decoded.reasons[0]
+    assert [r.request_id for r in decoded.rows("request")] == ["q2"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_names_are_data(name: str) -> None:
+    rows = [minute(name, prompt_tokens=1), charge(name, name, 2.0)]
+    metrics, logs = encode(batch(*rows, request(1, tenant=name), RUN_ROW))
+    assert metrics is not None
+    assert logs is not None
+    assert same_rows([r for b in decode_metrics(metrics).batches for r in b.minutes], rows)
+    assert decode_logs(logs).rows("request")[0].tenant == name
