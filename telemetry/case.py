@@ -19,9 +19,10 @@ from telemetry.attribution import (
     rises,
 )
 from telemetry.baseline import Baseline, Pace, choose_baseline, pace_of
-from telemetry.incidents import Episode, episodes, worst
+from telemetry.incidents import Episode, episodes
 from telemetry.window import Bucket, Window, observed_s, tenants_of, total
 
+MOST_EPISODES = 5  # looked at, worst first, for one that hurt somebody
 SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itself
 SLOW = 1.2  # step time at equal batch, now over usual
 MIN_MISSES = 2.0  # misses beyond usual that hurt
@@ -97,7 +98,8 @@ class Case:
 
 def open_case(window: Window, baseline: Baseline | None = None) -> Case:
     """Find the incident and add up the accounts. A tenant that waits behind itself does not
-    decide when the incident begins, unless nobody else is hurt."""
+    decide when the incident begins, unless nobody else is hurt. The worst episode in which
+    somebody is hurt beyond the floors is judged; where there is none, the whole window."""
     base = baseline if baseline is not None else choose_baseline(window)
     usual = {b.start for b in base.buckets}
     asked = tuple(b for b in window.asked if b.known and b.start not in usual) or tuple(
@@ -106,8 +108,20 @@ def open_case(window: Window, baseline: Baseline | None = None) -> Case:
     found: tuple[Episode, ...] = ()
     if base.usable:
         found = episodes(window, base, _self_inflicted(asked, base)) or episodes(window, base)
-    incident = worst(found)
-    buckets = incident.buckets if incident else asked
+    for incident in sorted(found, key=lambda e: -e.severity)[:MOST_EPISODES]:
+        case = _judged(window, base, incident, found, incident.buckets)
+        if case.hurt:
+            return case
+    return _judged(window, base, None, (), asked)
+
+
+def _judged(
+    window: Window,
+    base: Baseline,
+    incident: Episode | None,
+    found: tuple[Episode, ...],
+    buckets: tuple[Bucket, ...],
+) -> Case:
     pace = Pace(pace_of(buckets), pace_of(base.buckets))
     accounts = attribute(buckets, base)
     risen = rises(buckets, base, accounts.growth)

@@ -110,7 +110,3 @@ def _episode(buckets: Sequence[Bucket], hurt: Sequence[dict[str, Mark]]) -> Epis
         frozenset(m.tenant for m in marks),
         sum(m.waited_s + 5.0 * m.missed for m in marks),
     )
-
-
-def worst(found: Sequence[Episode]) -> Episode | None:
-    return max(found, key=lambda e: e.severity, default=None)

@@ -187,8 +187,9 @@ class QuotaDoor:
                 "concurrency",
                 limit,
                 state.running,
-                CONCURRENCY_RETRY_S,
-                f"{state.running} requests are under way; the limit is {limit}",
+                CONCURRENCY_RETRY_S if limit else None,
+                f"{state.running} requests are under way; the limit is {limit}"
+                + ("" if limit else ": blocked"),
             )
         return [
             _short("rpm", "requests", state.rpm, 1, now),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,47 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def started(tmp_path: Path, wait: str) -> subprocess.Popen[str]:
+    """`serve` over processes that only say when they start and stop."""
+    script = f"""
+        import signal
+        from engine.serving import processes
+
+        class Processes:
+            url = "http://127.0.0.1:1"
+            def __init__(self, *a, **k): pass
+            def __enter__(self): return self
+            def __exit__(self, *a): print("all ended", flush=True)
+            def wait(self): {wait}
+
+        processes.ServeProcesses = Processes
+        from engine.cli import serve
+        serve(["--config", {config(tmp_path)!r}])
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "http://127.0.0.1:1\n"
+    return child
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_processes_first(tmp_path: Path, number: int, code: int) -> None:
+    child = started(tmp_path, "signal.pause()")
+    child.send_signal(number)
+    out, err = child.communicate(timeout=20)
+    assert (out, child.returncode) == ("all ended\n", code)
+    assert err.endswith("stopped\n")
+
+
+def test_a_process_that_dies_ends_serve_with_its_name_and_a_failure(tmp_path: Path) -> None:
+    child = started(tmp_path, "return 'the worker process ended with signal 9 while serving'")
+    out, err = child.communicate(timeout=20)
+    assert (out, child.returncode) == ("all ended\n", 1)
+    assert "Error: the worker process ended with signal 9 while serving" in err
