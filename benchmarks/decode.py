@@ -125,7 +125,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--skip-peft", action="store_true")
+    parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
     args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as scratch:
         models = {d: load_model(args.model, d, progress=print) for d in ("float32", "bfloat16")}

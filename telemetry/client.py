@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
@@ -70,12 +69,12 @@ class StoreClient:
         self._logs = self._channel.unary_unary(LOGS_EXPORT)
         self._query = self._channel.unary_stream(
             STORE_QUERY,
-            request_serializer=Message.SerializeToString,
+            request_serializer=pb.QueryRequest.SerializeToString,
             response_deserializer=pb.QueryRows.FromString,
         )
         self._info = self._channel.unary_unary(
             STORE_INFO,
-            request_serializer=Message.SerializeToString,
+            request_serializer=pb.InfoRequest.SerializeToString,
             response_deserializer=pb.InfoReply.FromString,
         )
 

@@ -114,7 +114,9 @@ def _merge_table(
     if gone:
         con.execute(sql.delete_rows(part, table), {"ids": gone})
     if written:
-        appender = con.appender(sql.in_part(part, table.name))
+        # By name: in a file of an older version the columns stand in another order.
+        names = sql.stored_columns(table)
+        appender = con.appender(sql.in_part(part, table.name), columns=names)
         appender.append_rows(written)
         appender.flush()
 

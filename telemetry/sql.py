@@ -64,6 +64,10 @@ def _stored(table: Table) -> list[tuple[str, str]]:
     return columns
 
 
+def stored_columns(table: Table) -> list[str]:
+    return [name for name, _ in _stored(table)]
+
+
 def create(part: str, table: Table) -> str:
     """Creates the table where it is missing."""
     return table.ddl().replace(f'"{table.name}"', in_part(part, table.name), 1)

@@ -108,6 +108,13 @@ class Store:
         """Merge an ExportLogsServiceRequest; see `ingest_metrics`."""
         return self.ingest(decode_logs(data))
 
+    def take(self, metrics: bytes | None, logs: bytes | None) -> None:
+        """Merge either or both: the sink of a process that has its store inside."""
+        if metrics is not None:
+            self.ingest_metrics(metrics)
+        if logs is not None:
+            self.ingest_logs(logs)
+
     def ingest(self, decoded: Decoded) -> Receipt:
         """Merge what a decoder made of a request."""
         with self._writing:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# Tests run in two processes: one compute thread each, set before torch is imported anywhere.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 

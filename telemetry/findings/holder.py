@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telemetry.attribution import CAPACITY_HELD, RESOURCES, Line, Rise
+from telemetry.attribution import CAPACITY_HELD, RESOURCES, SELF_HELD, Line, Rise
 from telemetry.case import Case
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import name, percent, times
@@ -52,10 +52,10 @@ def holder(case: Case) -> Finding:
         )
     who = first.holder.name
     evidence.append(Evidence("share", first.share, "1"))
-    evidence.append(Evidence("share of the next", second.share if second else 0.0, "1"))
+    evidence.append(Evidence("share of the next", second, "1"))
     why = case.rose(who)
     evidence += [Evidence(f"{r.resource} over usual", r.ratio, "1") for r in why]
-    alone = second is None or second.share <= RUNNER_UP * first.share
+    alone = second <= RUNNER_UP * first.share
     rose = describe(why)
     if first.share >= NAMED and alone and first.share > capacity:
         return Finding(
@@ -66,7 +66,7 @@ def holder(case: Case) -> Finding:
             who,
             tuple(evidence),
         )
-    rival = f", {name(second.holder.name)} {percent(second.share)}" if second else ""
+    rival = f", the next {percent(second)}" if second else ""
     return Finding(
         "holder",
         Holds.NO,
@@ -77,10 +77,23 @@ def holder(case: Case) -> Finding:
     )
 
 
-def _rivals(case: Case, lines: tuple[Line, ...]) -> tuple[Line | None, Line | None]:
+def _rivals(case: Case, lines: tuple[Line, ...]) -> tuple[Line | None, float]:
+    """The tenant that rose and holds most, and the share of the next one that rose. A rival that
+    is a victim too held its own waiting as well: two floods wait behind each other and themselves,
+    and neither is the single one."""
+    whole = sum(x.excess_s for x in lines)
     risen = [x for x in lines if x.holder.is_tenant and x.excess_s and case.rose(x.holder.name)]
-    risen.sort(key=lambda x: -x.excess_s)
-    return (risen[0] if risen else None), (risen[1] if len(risen) > 1 else None)
+    if not risen:
+        return None, 0.0
+    first = max(risen, key=lambda x: x.excess_s)
+    victims = {v.tenant for v in case.victims}
+    held: dict[str, float] = {x.holder.name: x.excess_s for x in risen if x is not first}
+    for tenant in victims - {first.holder.name}:
+        if case.rose(tenant):
+            account = case.basis.accounts[tenant]
+            own = account.excess_s * account.share(SELF_HELD)
+            held[tenant] = held.get(tenant, 0.0) + own
+    return first, max(held.values(), default=0.0) / whole
 
 
 def closure(case: Case) -> float | None:

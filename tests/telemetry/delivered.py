@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -91,6 +93,16 @@ def deliver(store: Store, *batches: Batch) -> None:
 def everything(source: Any) -> dict[str, list[Any]]:
     """All rows of all tables of a source."""
     return {t: source.read(t, float("-inf"), float("inf")) for t in TABLES}
+
+
+def until(happened: Callable[[], bool]) -> None:
+    """Wait for what another thread is about to do; fails after ten seconds."""
+    never = threading.Event()
+    for _ in range(5_000):
+        if happened():
+            return
+        never.wait(0.002)
+    raise AssertionError("it did not happen")
 
 
 # --- arbitrary rows ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A store is a folder: days in files, closed to Parquet, one writer, nothing acknowledged is lost."""
+"""A store is a folder: days in files, closed to Parquet, one writer, nothing acknowledged lost."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_malformed_bytes_change_nothing(store: Store) -> None:
 
 def test_questions_nobody_can_answer_say_what_there_is(store: Store) -> None:
     source = StoreSource(store)
-    with pytest.raises(QueryError, match="no query 'who': there are .*tenants_now"):
+    with pytest.raises(QueryError, match=r"no query 'who': there are .*tenants_now"):
         source.query("who")
     with pytest.raises(QueryError, match="no table 'minute': there are tenant_minute"):
         source.read("minute", 0.0, 1.0)
@@ -213,8 +213,6 @@ def test_a_corrupt_day_is_moved_aside_and_the_rest_goes_on(
     with Store.open(folder) as store:
         deliver(store, batch(*two_days()))
     spoil(folder / f"{FIRST}.duckdb")
-    if not (folder / f"{FIRST}.duckdb").stat().st_size:
-        pytest.fail("the file was to be spoilt, not emptied")
     assert len(FileSource(folder).read("request", T0, T0 + 2 * DAY_S)) == 1
     assert f"{FIRST}.duckdb cannot be read and is left out" in caplog.text
     with Store.open(folder) as store:
