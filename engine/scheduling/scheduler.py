@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine.clock import ClockBase
 from engine.config import Limits
@@ -23,11 +23,11 @@ from engine.scheduling.policies import POLICIES
 from engine.scheduling.policies.base import Policy, Scan
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Ask, Outcome, Request, State
+from engine.scheduling.telling import Teller
 from engine.scheduling.waits import SCHEDULED, SHARED, WaitBook
 from telemetry.interference import adapter_group
 from telemetry.ledger import Ledger
-from telemetry.records import EventRecord
-from telemetry.views import StepView, TenantWork
+from telemetry.views import TenantWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Scheduler:
         self._step = 0
         self._step_started_s = now
         self._step_cost: StepCost | None = None
-        self._events = 0
+        self._tell = Teller(ledger, base, pool, residency, counters)
 
     # -- questions
 
@@ -178,7 +178,7 @@ class Scheduler:
             self._ledger.count(arrived.tenant, "swap_in_bytes", arrived.bytes)
             self._ledger.engine_count("loads")
             return
-        self._event("load", arrived.tenant, adapter=key, detail=f"load failed: {error}")
+        self._tell.event("load", arrived.tenant, adapter=key, detail=f"load failed: {error}")
         for request in [r for r in self._live.values() if r.ask.adapter == key]:
             self._end(request, Outcome.FAILED, f"its adapter could not be loaded: {error}")
 
@@ -231,7 +231,15 @@ class Scheduler:
         plan = StepPlan(self._step, tuple(segments))
         self._step_cost = self.costs.of(plan) if segments else None
         self._step_started_s = now
-        self._tell(plan, stop)
+        self._tell.begin(
+            plan,
+            self._step_cost,
+            self.costs.version,
+            stop,
+            self._running,
+            self._examined,
+            self._queues,
+        )
         planned = Planned(plan, tuple(self._forgotten), tuple(self._orders))
         self._forgotten, self._orders = [], []
         return planned
@@ -332,8 +340,8 @@ class Scheduler:
         self._wait(victim, SHARED)
         self._ledger.count(victim.tenant, "preemptions_suffered")
         self._ledger.engine_count("preemptions")
-        self._blame("preemptions_caused", grower.tenant)
-        self._event(
+        self._tell.blame("preemptions_caused", grower.tenant)
+        self._tell.event(
             "preempt",
             victim.tenant,
             request_id=victim.ask.request_id,
@@ -504,6 +512,10 @@ class Scheduler:
 
     # -- bookkeeping
 
+    def _evicted(self, evictions: list[Eviction]) -> None:
+        self._forgotten += [e.key for e in evictions]
+        self._tell.evicted(evictions)
+
     def _wait(self, request: Request, group: str, reason: str = "") -> None:
         waits, tenant = request.waits, request.tenant
         if waits.group == group:
@@ -542,124 +554,6 @@ class Scheduler:
                 len(ask.prompt),
                 len(request.output),
                 None if ttft is None else ttft - ask.arrived_s,
-            )
-        )
-
-    def _evicted(self, evictions: list[Eviction]) -> None:
-        now = self._ledger.now
-        for e in evictions:
-            self._forgotten.append(e.key)
-            book = self._ledger.adapter(e.key)
-            book.evictions += 1
-            book.resident.set(0, now)
-            self._ledger.engine_count("evictions")
-            if e.suffered is not None:
-                self._ledger.count(e.suffered, "swap_out_bytes", e.bytes)
-                if e.suffered != e.cause:
-                    self._ledger.count(e.suffered, "evictions_suffered")
-            self._blame("evictions_caused", e.cause)
-            self._event("evict", e.suffered, adapter=e.key, cause=e.cause, value=float(e.bytes))
-
-    def _blame(self, column: str, trigger: str) -> None:
-        """Spread one event over tenants in proportion to pages above their fair share; the
-        trigger stays in the event. Nobody above: the trigger has it all."""
-        held = self._pool.holdings().by_tenant()
-        weights = {t: self._counters.weight(t) for t in held}
-        size = self._pool.pages * self._pool.page_bytes
-        whole = sum(weights.values())
-        above = {t: max(0.0, b - size * weights[t] / whole) for t, b in held.items()}
-        total = sum(above.values())
-        if not total:
-            self._ledger.count(trigger, column, 1.0)
-            return
-        for tenant, excess in above.items():
-            if excess:
-                self._ledger.count(tenant, column, excess / total)
-
-    def _tell(self, plan: StepPlan, stop: str) -> None:
-        """Hand the ledger the world as it is from this plan to the next."""
-        cost = self._step_cost
-        holdings = self._pool.holdings()
-        running: dict[str, int] = {}
-        for r in self._running:
-            running[r.tenant] = running.get(r.tenant, 0) + 1
-        in_step: dict[str, int] = {}
-        for s in plan.segments:
-            in_step[s.tenant] = in_step.get(s.tenant, 0) + 1
-        blame: dict[str, Mapping[str | None, float]] = {}
-        for r in self._examined:
-            key = r.ask.adapter
-            if key is not None and self._residency.place(key) is Place.LOADING:
-                blame[key] = self._residency.blame(key, self._ledger.now)
-        view = StepView(
-            plan.step,
-            shared_reason=stop,
-            running=running,
-            kv_bytes=holdings.kv,
-            adapter_bytes=holdings.adapters,
-            cached_bytes=float(holdings.cached),
-            free_bytes=float(holdings.free),
-            pinned_bytes=float(self._residency.pinned_bytes()),
-            blame=blame,
-            oldest_since_s=self._oldest(),
-        )
-        if cost is not None:
-            view = replace(
-                view,
-                predicted_s=cost.predicted_s,
-                in_step=in_step,
-                prefill_cost_s=cost.prefill_s,
-                decode_cost_s=cost.decode_s,
-                prefill_tokens=plan.prefill_tokens,
-                decode_rows=plan.decode_rows,
-                context_tokens=plan.context_tokens,
-                adapters=len(plan.adapters),
-                cost_version=self.costs.version,
-            )
-        for tenant, lifts in self._counters.take_lifts().items():
-            self._ledger.count(tenant, "vtc_lifts", lifts)
-        self._ledger.begin(view, self._ledger.now)
-
-    def _oldest(self) -> dict[str, float]:
-        """Since when each tenant's oldest wait lasts. Queues are in order of arrival; only the
-        preempted at the front began to wait later than they arrived."""
-        oldest: dict[str, float] = {}
-        for tenant, queue in self._queues.items():
-            for request in queue:
-                since = request.waits.waiting_since_s
-                if since is not None:
-                    oldest[tenant] = min(since, oldest.get(tenant, since))
-                if not request.preemptions:
-                    break
-        return oldest
-
-    def _event(
-        self,
-        kind: str,
-        tenant: str | None,
-        *,
-        adapter: str | None = None,
-        request_id: str | None = None,
-        cause: str | None = None,
-        detail: str | None = None,
-        value: float | None = None,
-    ) -> None:
-        who = self._ledger.identity
-        self._events += 1
-        self._ledger.log(
-            EventRecord(
-                engine=who.engine,
-                run_id=who.run_id,
-                pool=who.pool,
-                event_id=f"s{self._events}",
-                at=self._base.unix(self._ledger.now),
-                kind=kind,
-                tenant=tenant,
-                adapter=adapter,
-                request_id=request_id,
-                cause_tenant=cause,
-                detail=detail,
-                value=value,
             )
         )
 
