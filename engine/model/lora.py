@@ -259,11 +259,13 @@ def _pack(
     rows: list[np.ndarray] = []
     for (layer, module), (a, b) in pairs.items():
         scale = scales[layer, module]
+        with np.errstate(over="ignore", invalid="ignore"):  # `_cast` finds what overflows
+            scaled = b.T * np.float32(scale)
         digest.update(f"{layer} {module} {list(a.shape)} {list(b.shape)} {scale!r}\n".encode())
         digest.update(np.ascontiguousarray(a).data)
         digest.update(np.ascontiguousarray(b).data)
         # Scaled in float32 and only in this copy: the tensors read stay as they were.
-        for side, matrix in (("A", a), ("Bt", b.T * np.float32(scale))):
+        for side, matrix in (("A", a), ("Bt", scaled)):
             cast = _cast(matrix, dtype)
             if cast is None:
                 raise AdapterError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from engine.model.config import SMOLLM2_135M, read_hf_config, synthetic_config
 from engine.model.fetch import SMOLLM2, fetch_smollm2
 
 SYNTHETIC_END = "<|end|>"
+_FALLBACK_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class Tokenizer:
@@ -32,6 +34,8 @@ class Tokenizer:
             raise ModelError(f"the tokenizer cannot be read: {e}") from None
         self.eos_ids = tuple(eos_ids)
         self._bytes: dict[int, bytes] | None = self._byte_table(json.loads(text))
+        vocab = {} if self._bytes is not None else self._inner.get_vocab(with_added_tokens=True)
+        self._lone_bytes = frozenset(i for t, i in vocab.items() if _FALLBACK_BYTE.fullmatch(t))
 
     @property
     def vocab_size(self) -> int:
@@ -50,7 +54,7 @@ class Tokenizer:
 
     def stream(self) -> StreamDecoder:
         """A decoder for one sequence's tokens as they come."""
-        return StreamDecoder(self.decode, self._bytes)
+        return StreamDecoder(self.decode, self._bytes, self._lone_bytes)
 
     def _byte_table(self, raw: dict[str, Any]) -> dict[int, bytes] | None:
         """Bytes of every token of a byte-level vocabulary; None when it is of another kind."""
@@ -73,10 +77,16 @@ class StreamDecoder:
     """Turns one sequence's tokens into text piece by piece; the pieces join to the whole decode."""
 
     def __init__(
-        self, decode: Callable[[Iterable[int]], str], table: dict[int, bytes] | None
+        self,
+        decode: Callable[[Iterable[int]], str],
+        table: dict[int, bytes] | None,
+        lone_bytes: frozenset[int],
     ) -> None:
+        """table: bytes of every token, for byte-level vocabularies; lone_bytes: the tokens that
+        stand for a byte, in the others."""
         self._decode = decode
         self._table = table
+        self._lone_bytes = lone_bytes
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._ids: list[int] = []
         self._shown = ""
@@ -86,9 +96,8 @@ class StreamDecoder:
         if self._table is not None:
             return self._utf8.decode(self._table.get(token, b""))
         self._ids.append(token)
-        whole = self._decode(self._ids)
-        # Bytes of an unfinished character show as U+FFFD at the end: wait for the rest.
-        return self._show(whole.rstrip("\ufffd"))
+        # One bad byte turns the whole run of bytes it is in to U+FFFD: wait for the run's end.
+        return "" if token in self._lone_bytes else self._show(self._decode(self._ids))
 
     def finish(self) -> str:
         """What is left at the end: incomplete bytes become U+FFFD."""

@@ -1,0 +1,128 @@
+"""Streams of text join to the whole, and text needs no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Inner
+from tokenizers import decoders, models, normalizers
+
+from engine.errors import ModelError
+from engine.model.text import Tokenizer, byte_characters, load_tokenizer, synthetic_json
+
+BYTE_LEVEL = load_tokenizer("synthetic")
+ODD = [
+    "plain text",
+    "👨‍👩‍👧‍👦 family, 🏳️‍🌈 flag, 👍🏽",
+    "देवनागरी क्षत्रिय",
+    "ﷺ Ω̃ é\u0301 \u200d\u200b\ufeff",
+    "\x00\x01\t\r\n  spaces   ",
+    "\ufffd already",
+    "日本語と한국어",
+]
+
+
+def sentencepiece_like() -> Tokenizer:
+    """A tokenizer of Llama 2's kind: marked spaces, byte fallback, a stripped first space."""
+    vocab = {f"<0x{b:02X}>": b for b in range(256)}
+    for piece in ("▁", *"abcdehlmnoprstw", "▁th", "the", "é"):
+        vocab.setdefault(piece, len(vocab))
+    inner = Inner(models.BPE(vocab=vocab, merges=[], byte_fallback=True, fuse_unk=True))
+    inner.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    inner.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return Tokenizer(inner.to_str(), ())
+
+
+FALLBACK = sentencepiece_like()
+
+
+def streamed(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    stream = tokenizer.stream()
+    return [*(stream.push(i) for i in ids), stream.finish()]
+
+
+@pytest.mark.parametrize("text", ODD)
+@pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, FALLBACK], ids=["bytes", "fallback"])
+def test_text_survives_encoding_and_streaming(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    pieces = streamed(tokenizer, ids)
+    assert "".join(pieces) == text
+    if "\ufffd" not in text:
+        assert not any("\ufffd" in p for p in pieces)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 511), max_size=60))
+def test_any_tokens_stream_to_the_whole_decode(ids):
+    whole = BYTE_LEVEL.decode(ids)
+    assert "".join(streamed(BYTE_LEVEL, ids)) == whole
+    assert whole == Inner.from_str(synthetic_json(512)).decode(ids, skip_special_tokens=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 255), max_size=30))
+def test_any_bytes_through_byte_fallback_stream_to_the_whole_decode(ids):
+    assert "".join(streamed(FALLBACK, ids)) == FALLBACK.decode(ids)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=40))
+def test_any_text_comes_back(text):
+    assert BYTE_LEVEL.decode(BYTE_LEVEL.encode(text)) == text
+
+
+def test_half_a_character_is_never_shown():
+    ids = BYTE_LEVEL.encode("€")
+    assert len(ids) == 3
+    assert streamed(BYTE_LEVEL, ids) == ["", "", "€", ""]
+    assert streamed(BYTE_LEVEL, ids[:2]) == ["", "", "\ufffd"]
+
+
+def test_special_and_unknown_tokens_are_no_text():
+    assert BYTE_LEVEL.decode([0, *BYTE_LEVEL.encode("a"), 0, 9_999]) == "a"
+    assert BYTE_LEVEL.eos_ids == (0,)
+    assert BYTE_LEVEL.vocab_size == 512
+
+
+def test_a_lone_surrogate_does_not_break_encoding():
+    assert BYTE_LEVEL.decode(BYTE_LEVEL.encode("a\ud800b")) == "a\ufffdb"
+
+
+def test_every_byte_has_a_character_of_its_own():
+    assert len(set(byte_characters().values())) == 256
+
+
+def test_damaged_tokenizers_are_refused():
+    with pytest.raises(ModelError, match="tokenizer cannot be read"):
+        Tokenizer(json.dumps({"version": "1.0"}), ())
+
+
+def test_text_and_made_adapters_load_no_torch(tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from engine.model import fetch, gguf
+from engine.model.config import model_config
+from engine.model.made_adapters import make_adapter
+from engine.model.text import load_tokenizer
+load_tokenizer("synthetic").encode("x")
+fetch.plan_download("smollm2-135m", Path({str(tmp_path)!r}))
+make_adapter(Path({str(tmp_path)!r}) / "a", model_config("synthetic"), 4)
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
