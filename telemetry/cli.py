@@ -18,6 +18,8 @@ import click
 if TYPE_CHECKING:
     from telemetry.reading import Result
 
+_WIDEST = 48
+
 
 @click.group()
 def store() -> None:
@@ -53,7 +55,7 @@ def info(where: str, as_json: bool) -> None:
         click.echo(json.dumps(facts))
         return
     for name, value in facts.items():
-        click.echo(f"{name:<12} {safe(_cell(name, value))}")
+        click.echo(f"{name:<20} {safe(_cell(name, value))}")
 
 
 def _facts(where: str) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def instant(text: str | None, option: str, default: float) -> float:
 def table(result: Result) -> str:
     """The answer as aligned text: numbers to the right, absent values as a dash."""
     cells = [
-        [safe(_cell(c, v)) for c, v in zip(result.columns, r, strict=True)] for r in result.rows
+        [_shown(c, v) for c, v in zip(result.columns, row, strict=True)] for row in result.rows
     ]
     numeric = [
         all(isinstance(row[i], int | float | None) for row in result.rows)
@@ -159,6 +161,16 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
         for c, w, right in zip(cells, widths, numeric, strict=True)
     ]
     return "  ".join(padded).rstrip()
+
+
+def _shown(column: str, value: Any) -> str:
+    """A cell of the table: safe to print, and cut where one name would push all else away."""
+    text = safe(_cell(column, value))
+    if _width(text) <= _WIDEST:
+        return text
+    while _width(text) >= _WIDEST:
+        text = text[:-1]
+    return text + "…"
 
 
 def _cell(column: str, value: Any) -> str:

@@ -31,6 +31,7 @@ T = TypeVar("T")
 # A day is closed when no emitter can be expected to deliver for it any more.
 GRACE_S = 3600.0
 _MEMORY_LIMIT = "1GB"
+_MOST_THREADS = 4  # it shares the machine with what it watches
 # A reader opens a day file for milliseconds; the writer outwaits it.
 _PATIENCE_S = 5.0
 
@@ -68,7 +69,8 @@ class Store:
         self._parts: dict[str, Part] = {}
         self._batches = self._rows = self._refused = 0
         self._last_ingest_unix_s = 0.0
-        self._con = _connect({"memory_limit": _MEMORY_LIMIT})
+        threads = min(_MOST_THREADS, os.cpu_count() or 1)
+        self._con = _connect({"memory_limit": _MEMORY_LIMIT, "threads": threads})
         self._con.execute(f"SET temp_directory = {sql.literal(folder / '.spill')}")
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from engine.model.loaders import LoadedModel
 # A bfloat16 logit is within 2**-8 of its float32 value, relative to the largest partial sums; the
 # winner is searched among all that come this close to the best.
 _NEAR = 2.0**-5
+_BLOCK = 512
 _MOST_NEAR = 64  # candidates a row, on average
 
 
@@ -76,7 +78,7 @@ class OutputHead:
             return list(scores.argmax(-1).tolist())
         # Non-finite rows nominate nothing; their token is discarded by the caller.
         near = (best - (best.abs() * _NEAR + _NEAR)).to(scores.dtype)
-        rows, ids = (scores >= near[:, None]).nonzero(as_tuple=True)
+        rows, ids = _at_least(scores, near)
         if len(rows) > _MOST_NEAR * len(scores):  # flat logits: scoring all is the cheaper way
             return list(self.logits(hidden).argmax(-1).tolist())
         exact = (hidden[rows] * self._weight[ids].float()).sum(-1)
@@ -86,6 +88,18 @@ class OutputHead:
             if score > top[row]:
                 top[row], tokens[row] = score, token
         return tokens
+
+
+def _at_least(scores: torch.Tensor, floor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rows, columns) where scores [rows, vocab] reach their row's floor [rows].
+
+    Whole blocks are ruled out by their maximum first: searching every column costs milliseconds.
+    """
+    size = math.gcd(scores.shape[1], _BLOCK)
+    blocks = scores.view(len(scores), -1, size)
+    rows, block = (blocks.amax(-1) >= floor[:, None]).nonzero(as_tuple=True)
+    which, column = (blocks[rows, block] >= floor[rows][:, None]).nonzero(as_tuple=True)
+    return rows[which], block[which] * size + column
 
 
 def sample(logits: torch.Tensor, draw: Draw) -> int:

@@ -1,7 +1,8 @@
 """One arena of fixed byte pages for KV and adapters. Owns the memory; decides nothing about it.
 
-A KV page holds `page_tokens` tokens of all layers, laid out [layers, 2 (K, V), page_tokens,
-kv_heads x head_dim]. All offsets are int64: pages of large models pass 2**31 elements.
+A KV page holds `page_tokens` tokens of all layers, laid out [layers, page_tokens, 2 (K, V),
+kv_heads x head_dim]: a sequence's gathered pages are then one strided run of keys, and one of
+values, without another copy. All offsets are int64: pages of large models pass 2**31 elements.
 """
 
 from __future__ import annotations
@@ -51,30 +52,27 @@ class Arena:
                 f"({pages * self.page_bytes / 2**30:.1f} GiB): lower limits.pool_bytes"
             ) from None
         self.elements = self.bytes.view(dtype)  # [pages, elements of a page]
-        self._slots = self.elements.view(-1, self.width)  # one row a (page, layer, K|V, slot)
+        self._slots = self.elements.view(-1, 2 * self.width)  # one row a (page, layer, slot)
         self._layers = self.elements.view(pages, config.layers, 2 * page_tokens * self.width)
         # Single-threaded copies for the loader thread: a second OpenMP team would spin on the
         # cores of the step.
         self._raw = self.bytes.numpy()
 
     def slot_rows(self, pages: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-        """Row numbers of (page, slot) pairs for `write`: int64 [layers, tokens, 2 (K, V)].
+        """Row numbers of (page, slot) pairs for `write`: int64 [layers, tokens].
 
         pages, slots: int64 [tokens].
         """
-        kv = torch.arange(2) * self.page_tokens
-        first = pages * (self.layers * 2 * self.page_tokens) + slots
-        layer = torch.arange(self.layers) * (2 * self.page_tokens)
-        return layer[:, None, None] + first[None, :, None] + kv[None, None, :]
+        layer = torch.arange(self.layers) * self.page_tokens
+        return layer[:, None] + (pages * (self.layers * self.page_tokens) + slots)[None, :]
 
     def write(self, rows: torch.Tensor, kv: torch.Tensor) -> None:
-        """Write a layer's K, V. rows: int64 [tokens, 2] (`slot_rows`); kv [tokens, 2 x width]."""
-        self._slots.index_copy_(0, rows.reshape(-1), kv.reshape(-1, self.width))
+        """Write a layer's K, V. rows: int64 [tokens] (`slot_rows`); kv [tokens, 2 x width]."""
+        self._slots.index_copy_(0, rows, kv)
 
     def gather(self, layer: int, pages: torch.Tensor) -> torch.Tensor:
-        """A copy of pages' KV of a layer: [pages, 2 (K, V), page_tokens, width]; pages int64."""
-        chosen = self._layers[:, layer].index_select(0, pages)
-        return chosen.view(-1, 2, self.page_tokens, self.width)
+        """A copy of pages' KV of a layer: [pages x page_tokens, 2 (K, V), width]; pages int64."""
+        return self._layers[:, layer].index_select(0, pages).view(-1, 2, self.width)
 
     def clear(self, pages: torch.Tensor) -> None:
         """Zero whole pages; int64 [n]."""

@@ -29,21 +29,16 @@ class PagedAttention:
         heads, group, dim = self._kv_heads, self._group, self._dim
         for g in batch.decode:
             rows = g.stop - g.start
-            pages = arena.gather(layer, g.pages)
             # The query heads that share a KV head stand as its queries: no repeat of K and V.
             query = q[g.start : g.stop].view(rows, heads, group, dim)
-            keys = pages.view(rows, -1, 2, arena.page_tokens, heads, dim)
-            k, v = (keys[:, :, i].reshape(rows, -1, heads, dim).transpose(1, 2) for i in (0, 1))
-            found = F.scaled_dot_product_attention(query, k, v, attn_mask=g.bias)
-            out[g.start : g.stop].view(rows, heads, group, dim).copy_(found)
+            found = arena.gather(layer, g.pages).view(rows, -1, 2, heads, dim)
+            k, v = found.permute(2, 0, 3, 1, 4)
+            answer = F.scaled_dot_product_attention(query, k, v, attn_mask=g.bias)
+            out[g.start : g.stop].view(rows, heads, group, dim).copy_(answer)
         for p in batch.prefill:
-            pages = arena.gather(layer, p.pages)
             query = q[p.start : p.stop].view(-1, heads, group, dim).permute(1, 2, 0, 3)
-            k, v = (
-                pages[:, i].reshape(-1, heads, 1, dim)[: p.context].permute(1, 2, 0, 3)
-                .expand(heads, group, p.context, dim)
-                for i in (0, 1)
-            )  # fmt: skip
-            found = F.scaled_dot_product_attention(query, k, v, attn_mask=p.bias)
-            out[p.start : p.stop].view(-1, heads, group, dim).copy_(found.permute(2, 0, 1, 3))
+            found = arena.gather(layer, p.pages)[: p.context].view(-1, 2, heads, 1, dim)
+            k, v = found.permute(1, 2, 3, 0, 4).expand(2, heads, group, p.context, dim)
+            answer = F.scaled_dot_product_attention(query, k, v, attn_mask=p.bias)
+            out[p.start : p.stop].view(-1, heads, group, dim).copy_(answer.permute(2, 0, 1, 3))
         return out

@@ -50,7 +50,7 @@ class PrefillSegment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepBatch:
-    """tokens, positions: int64 [T]; kv_rows: int64 [layers, T, 2]; last: int64 [segments], each
+    """tokens, positions: int64 [T]; kv_rows: int64 [layers, T]; last: int64 [segments], each
     segment's last row, in the order of `segments`; lora: tiles the rows that may carry adapters."""
 
     segments: tuple[Segment, ...]

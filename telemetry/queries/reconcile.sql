@@ -1,5 +1,6 @@
--- One row a tenant over [start, end): offered against rejected + admitted, and admitted against
--- outcomes + change in flight. Both unaccounted columns are 0 when nothing was lost or doubled.
+-- One row a tenant over the buckets that start in [start, end): is every request accounted for?
+-- Offered against rejected + admitted, and admitted against outcomes + change in flight. Both
+-- unaccounted columns are 0 when nothing was lost or doubled.
 -- In flight is the worker's; a tenant without a row beside its pool's last one has none there.
 WITH bounds AS (
     SELECT make_timestamp(CAST(round($start * 1e6) AS BIGINT)) AS low,

@@ -86,5 +86,14 @@ def test_without_a_name_the_queries_are_listed() -> None:
     assert {line.split()[0] for line in done.stdout.splitlines()} >= {"tenants_now", "reconcile"}
 
 
+def test_a_long_name_is_cut_in_the_table_and_whole_in_json(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as opened:
+        deliver(opened, batch(minute("界" * 100, output_tokens=1)))
+    [line] = run("token_totals", "--store", str(tmp_path)).stdout.splitlines()[1:]
+    assert line.split()[0] == "界" * 23 + "…"
+    [row] = json.loads(run("token_totals", "--store", str(tmp_path), "--json").stdout)
+    assert row["tenant"] == "界" * 100
+
+
 def test_control_characters_are_shown_and_not_obeyed() -> None:
     assert safe("a\x1b[2J\u202eb\n🐘é") == "a\\x1b[2J\\u202eb\\n🐘é"

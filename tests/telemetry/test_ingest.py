@@ -217,7 +217,7 @@ def test_rebatching_neither_doubles_nor_loses(order: list[Batch]) -> None:
 
 
 @pytest.mark.full
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(order=st.permutations(LIFE + PIECES))
 def test_any_order_of_whole_and_rebatched_deliveries_ends_in_one_state(order: list[Batch]) -> None:
     assert outcome(order) == FINAL

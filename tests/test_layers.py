@@ -1,0 +1,32 @@
+"""What must never load torch, does not: proven in a fresh interpreter, room by room."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LIGHT = {
+    "the ledger": "telemetry.ledger telemetry.interference telemetry.door telemetry.slo",
+    "the store": "telemetry.store telemetry.ingest telemetry.service telemetry.pipeline",
+    "the queries": "telemetry.source telemetry.client telemetry.cli",
+    "the findings": "telemetry.verdict telemetry.attribution telemetry.window",
+    "the report": "postmortem.cli postmortem.report.build postmortem.report.markdown",
+    "the console": "console.cli console.live console.replay console.text console.feed",
+    "the scheduler": "engine.core engine.scheduling.scheduler engine.memory.residency",
+    "the simulation": "engine.simulation.world engine.simulation.workload",
+    "the front": "engine.serving.front engine.serving.completions engine.serving.load",
+    "the demo": "console.demo console.demo_replay console.demo_result",
+}
+
+
+@pytest.mark.parametrize("room", LIGHT)
+def test_torch_is_not_loaded_by(room):
+    code = (
+        f"import sys\nfor name in {LIGHT[room].split()!r}:\n    __import__(name)\n"
+        "heavy = sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'triton'})\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
