@@ -1,8 +1,8 @@
 """Decode tokens/s of the runner beside transformers + PEFT on the same prompts, in one run.
 
-    python benchmarks/decode.py [--rows 32] [--adapters 8] [--prompt 128] [--steps 24]
+    GOMP_SPINCOUNT=500 python benchmarks/decode.py [--rows 32] [--adapters 8] [--prompt 128] [--steps 24]
 
-Medians over steps; ratios are what to trust. No scheduler, no HTTP: plans are made by hand.
+The variable is what the worker sets for itself (`engine.threads`). Medians over steps; ratios are what to trust. No scheduler, no HTTP: plans are made by hand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -23,12 +22,14 @@ from engine.runner.torch_runner import TorchRunner
 from engine.scheduling.plan import Segment, StepPlan
 
 PAGE_TOKENS = 16
+# Seconds of prefill, median seconds of a decode step, each row's tokens.
+Run = tuple[float, float, list[list[int]]]
 
 
 def ours(
     model: LoadedModel, prompts: list[list[int]], folders: list[Path | None], steps: int
-) -> tuple[float, float, list[list[int]]]:
-    """(seconds of prefill, median seconds of a decode step, tokens of each row)."""
+) -> Run:
+    """Plans made by hand: prompts 512 tokens a step, then one token a row a step."""
     length = len(prompts[0]) + steps + 1
     a_row = -(-length // PAGE_TOKENS)
     runner = TorchRunner(model, len(prompts) * a_row + 1500, PAGE_TOKENS)
@@ -48,7 +49,7 @@ def ours(
 
     rows: list[list[int]] = [[] for _ in prompts]
     started = time.perf_counter()
-    for first_row in range(0, len(prompts), 4):  # 512 tokens a step, as a scheduler would
+    for first_row in range(0, len(prompts), 4):
         some = range(first_row, min(first_row + 4, len(prompts)))
         outcome = runner.execute(StepPlan(0, tuple(segment(i, prompts[i], 0, True) for i in some)))
         for i in some:
@@ -72,7 +73,7 @@ def ours(
 
 def peft(
     model: LoadedModel, prompts: list[list[int]], folders: list[Path | None], steps: int
-) -> tuple[float, float, list[list[int]]]:
+) -> Run:
     """The same with transformers and PEFT's mixed batches (`adapter_names`)."""
     from peft import PeftModel
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtypes", default="bfloat16,float32")
     parser.add_argument("--skip-peft", action="store_true")
     parser.add_argument("--threads", type=int, default=0, help="0: as torch chooses")
     args = parser.parse_args()
@@ -131,40 +133,42 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as scratch:
-        models = {d: load_model(args.model, d, progress=print) for d in ("float32", "bfloat16")}
-        config = models["float32"].config
+        models = {d: load_model(args.model, d, progress=print) for d in args.dtypes.split(",")}
+        config = next(iter(models.values())).config
         made = [
             make_adapter(Path(scratch) / str(i), config, args.rank, seed=i)
             for i in range(args.adapters)
         ]
         folders = [made[i % len(made)] if made else None for i in range(args.rows)]
         prompts = torch.randint(3, config.vocab, (args.rows, args.prompt)).tolist()
-        runs: dict[str, Callable[[], tuple[float, float, list[list[int]]]]] = {
-            "ours bfloat16": lambda: ours(models["bfloat16"], prompts, folders, args.steps),
-            "ours float32": lambda: ours(models["float32"], prompts, folders, args.steps),
-        }
-        if not args.skip_peft:
+        print(
+            f"{args.rows} rows, {args.adapters} adapters of rank {args.rank}, "
+            f"prompt {args.prompt}, {torch.get_num_threads()} threads",
+            flush=True,
+        )
+        for dtype, model in models.items():
+            mine = report(f"ours {dtype}", ours(model, prompts, folders, args.steps), args.prompt)
+            if args.skip_peft:
+                continue
             steps = max(3, args.steps // 4)
-            runs["peft bfloat16"] = lambda: peft(models["bfloat16"], prompts, folders, steps)
-            runs["peft float32"] = lambda: peft(models["float32"], prompts, folders, steps)
-        speed: dict[str, float] = {}
-        print(f"{args.rows} rows, {args.adapters} adapters of rank {args.rank}, "
-              f"prompt {args.prompt}, {torch.get_num_threads()} threads")  # fmt: skip
-        texts = {}
-        for name, run in runs.items():
-            prefill_s, step_s, texts[name] = run()
-            speed[name] = args.rows / step_s
+            theirs = report(f"peft {dtype}", peft(model, prompts, folders, steps), args.prompt)
+            same = sum(a[: len(b)] == b for a, b in zip(mine[2], theirs[2], strict=True))
             print(
-                f"{name:15} prefill {args.rows * args.prompt / prefill_s:7.0f} tok/s   "
-                f"decode step {step_s * 1e3:7.1f} ms = {speed[name]:6.0f} tok/s"
+                f"{dtype}: ours / peft = {theirs[1] / mine[1]:.2f}; "
+                f"greedy rows equal over {steps + 1} tokens: {same} of {args.rows}",
+                flush=True,
             )
-        for dtype in ("bfloat16", "float32") if not args.skip_peft else ():
-            ratio = speed[f"ours {dtype}"] / speed[f"peft {dtype}"]
-            print(f"{dtype}: ours / peft = {ratio:.2f}")
-        if not args.skip_peft:
-            pairs = zip(texts["ours float32"], texts["peft float32"], strict=True)
-            same = sum(a[: len(b)] == b for a, b in pairs)
-            print(f"float32 greedy rows equal: {same} of {args.rows}")
+
+
+def report(name: str, run: Run, prompt: int) -> Run:
+    prefill_s, step_s, rows = run
+    tokens = len(rows) * prompt
+    print(
+        f"{name:14} prefill {tokens / prefill_s:6.0f} tok/s   decode step {step_s * 1e3:6.1f} ms"
+        f" = {len(rows) / step_s:5.0f} tok/s",
+        flush=True,
+    )
+    return run
 
 
 if __name__ == "__main__":

@@ -58,10 +58,11 @@ class Script:
     def end_s(self) -> float:
         return (self.workload.calm_s + self.workload.incident_s) * self.scale
 
-    def arrivals(self) -> list[Arrival]:
-        """All of them, in the script's own time; without the flood where it plays no part."""
+    def arrivals(self, pace: float = 1.0) -> list[Arrival]:
+        """All of them, in the script's own time; without the flood where it plays no part.
+        `pace` multiplies the rates, so that a slower machine is loaded as much, not more."""
         w = self.workload
-        drawn = w.arrivals(0, w.calm_s + w.incident_s)
+        drawn = w.arrivals(0, w.calm_s + w.incident_s, pace)
         if self.scenario != "fanout":
             drawn = [a for a in drawn if not (a.tenant == w.suspect and a.prompt_tokens > 500)]
         return [replace(a, at_s=a.at_s * self.scale) for a in drawn]
@@ -95,6 +96,7 @@ class Director:
 
         self.script = script
         self.phase: str | None = None
+        self.pace = 1.0
         self.played = Played()
         self._serve = serve
         self._keys = keys
@@ -102,15 +104,17 @@ class Director:
         self._store = StoreClient(serve.store_address)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._loop_lock = threading.Lock()
         self._stopped = threading.Event()
         self._marks = 0
         self._page = self._read_page()
 
     def stop(self) -> None:
         """End the play early; what has been measured stays."""
-        self._stopped.set()
-        if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+        with self._loop_lock:
+            self._stopped.set()
+            if self._loop is not None and self._stop is not None:
+                self._loop.call_soon_threadsafe(self._stop.set)
 
     def switch_policy(self) -> str:
         """The key's action: the other policy, live."""
@@ -120,17 +124,28 @@ class Director:
         return f"policy {now} -> {other}, in force from the next step"
 
     def play(self) -> Played:
-        asyncio.run(self._play())
-        self._worker.close()
-        self._store.close()
+        try:
+            asyncio.run(self._play())
+        finally:
+            self._worker.close()
+            self._store.close()
         return self.played
 
     async def _play(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        if self._stopped.is_set():
-            return
+        with self._loop_lock:
+            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            if not self._stopped.is_set():
+                await self._acts()
+        finally:
+            with self._loop_lock:
+                self._loop = None
+
+    async def _acts(self) -> None:
+        assert self._stop is not None
         script = self.script
-        arrivals = script.arrivals()
+        self.pace = pace = await asyncio.to_thread(self._measure_pace)
+        arrivals = script.arrivals(pace)
         for number, policy in enumerate(script.policies):
             await self._use(policy, first=number == 0)
             if number == 0:
@@ -150,6 +165,17 @@ class Director:
             await self._measure(policy, start)
         await self._enter("done")
         self.played.complete = True
+
+    def _measure_pace(self) -> float:
+        """This machine against the one the workload was sized for, from the worker's own cost
+        model: 1 = as fast. Never above 1: more load would show nothing new."""
+        from engine.costs import CostModel, StepFeatures
+
+        run = self._rows("engine_run")[-1]
+        costs = CostModel(**json.loads(run.costs))
+        w = self.script.workload
+        step_s = costs.predict(StepFeatures(w.limits.step_tokens, 0, 0, 1))
+        return max(0.1, min(1.0, round(w.reference_step_s / step_s, 2)))
 
     async def _announce(self, policy: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
@@ -213,15 +239,15 @@ class Director:
     async def _measure(self, policy: str, began: float) -> None:
         """Wait until the store has the last rows, then sum the act up."""
         await asyncio.sleep(2 * PROVISIONAL_S + 0.5)
-        rows = await asyncio.to_thread(self._requests, began)
+        rows = await asyncio.to_thread(self._rows, "request", began)
         self.played.acts.append(demo_result.act(policy, rows, began))
 
-    def _requests(self, began: float) -> list[Any]:
+    def _rows(self, table: str, began: float = 0.0) -> list[Any]:
         from telemetry.source import open_source
 
         source = open_source(self._serve.store_address)
         try:
-            return source.read("request", began, time.time() + 1)
+            return source.read(table, began, time.time() + 1)
         finally:
             source.close()
 

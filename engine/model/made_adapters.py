@@ -14,7 +14,7 @@ from engine.model.config import ATTENTION_MODULES, MODULES, ModelConfig
 SYNTHETIC_KEY = "tenantscope_synthetic"
 # Standard deviation of what an adapter adds to a linear's output, its normed input being about 1
 # an element: enough to change the text, little enough to keep it sane.
-_STRENGTH = 0.05
+_STRENGTH = 0.1
 
 
 def make_adapter(

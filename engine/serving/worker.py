@@ -18,6 +18,7 @@ from engine.clock import SystemClock
 from engine.errors import EngineError
 from engine.serving.faults import NO_FAULTS, FaultyRunner
 from engine.serving.launch import READY, Launch, say, say_progress
+from engine.threads import bound_spinning
 
 if TYPE_CHECKING:
     from engine.core import EngineCore, StepResult
@@ -112,6 +113,7 @@ def serve_worker(launch: Launch) -> None:
 
 
 def main() -> None:
+    bound_spinning()
     try:
         serve_worker(Launch.read(Path(sys.argv[1])))
     except EngineError as e:

@@ -62,21 +62,22 @@ class Workload:
     incident_s: float  # length of the incident's arrivals, calm excluded
     suspect: str | None  # the tenant that floods, for the demo's own words
     bucket_s: float
+    reference_step_s: float  # a full step of prefill on the machine it was sized for
     limits: Limits
     tenants: tuple[Tenant, ...]
     adapters: tuple[AdapterSpec, ...]
     traffic: tuple[Traffic, ...]
 
-    def arrivals(self, start_s: float, end_s: float) -> list[Arrival]:
-        """All arrivals in [start_s, end_s), in order. Each stream has a seed of its own, so that
-        the same span gives the same arrivals whatever else is drawn."""
+    def arrivals(self, start_s: float, end_s: float, pace: float = 1.0) -> list[Arrival]:
+        """All arrivals in [start_s, end_s), in order, at `pace` times the rates. Each stream has
+        a seed of its own: the same span gives the same arrivals whatever else is drawn."""
         out: list[Arrival] = []
         for index, t in enumerate(self.traffic):
             rng = random.Random(f"{self.seed}/{index}/{t.tenant}")
             at = t.start_s
             while True:
-                step = 1 / t.rate_per_s
-                at += step if t.spacing == "even" else rng.expovariate(t.rate_per_s)
+                rate = t.rate_per_s * pace
+                at += 1 / rate if t.spacing == "even" else rng.expovariate(rate)
                 if at >= t.end_s:
                     break
                 arrival = Arrival(
@@ -113,6 +114,7 @@ def _workload(r: Reader) -> Workload:
         incident_s=r.number("incident_s", above=0),
         suspect=r.text("suspect", None, choices=names),
         bucket_s=r.number("bucket_s", 60.0, above=0),
+        reference_step_s=r.number("reference_step_s", 0.2, above=0),
         limits=read_limits(r.table("limits")),
         tenants=tenants,
         adapters=adapters,

@@ -7,13 +7,19 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders, models, normalizers
 
 from engine.errors import ModelError
-from engine.model.text import Tokenizer, byte_characters, load_tokenizer, synthetic_json
+from engine.model.text import (
+    SYNTHETIC_END,
+    Tokenizer,
+    byte_characters,
+    load_tokenizer,
+    synthetic_json,
+)
 
 BYTE_LEVEL = load_tokenizer("synthetic")
 ODD = [
@@ -83,6 +89,7 @@ def test_any_bytes_through_byte_fallback_stream_to_the_whole_decode(ids):
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_comes_back(text):
+    assume(SYNTHETIC_END not in text)  # written out, a special token is still special
     assert BYTE_LEVEL.decode(BYTE_LEVEL.encode(text)) == text
 
 
