@@ -1,8 +1,9 @@
 """Decode tokens/s of the runner beside transformers + PEFT on the same prompts, in one run.
 
-    GOMP_SPINCOUNT=500 python benchmarks/decode.py [--rows 32] [--adapters 8] [--prompt 128] [--steps 24]
+    GOMP_SPINCOUNT=500 python benchmarks/decode.py [--rows 32] [--adapters 8] [--steps 24]
 
-The variable is what the worker sets for itself (`engine.threads`). Medians over steps; ratios are what to trust. No scheduler, no HTTP: plans are made by hand.
+The variable is what the worker sets for itself (`engine.threads`). Medians over steps; ratios are
+what to trust. No scheduler, no HTTP: plans are made by hand.
 """
 
 from __future__ import annotations

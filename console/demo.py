@@ -171,8 +171,14 @@ class Director:
         model: 1 = as fast. Never above 1: more load would show nothing new."""
         from engine.costs import CostModel, StepFeatures
 
-        run = self._rows("engine_run")[-1]
-        costs = CostModel(**json.loads(run.costs))
+        for _ in range(40):
+            runs = self._rows("engine_run")
+            if runs:
+                break
+            time.sleep(0.25)  # the worker announces its run within a second of its start
+        else:
+            raise EngineError("the worker's run did not reach the store: see what it says above")
+        costs = CostModel(**json.loads(runs[-1].costs))
         w = self.script.workload
         step_s = costs.predict(StepFeatures(w.limits.step_tokens, 0, 0, 1))
         return max(0.1, min(1.0, round(w.reference_step_s / step_s, 2)))
