@@ -180,7 +180,9 @@ class Director:
             raise EngineError("the worker's run did not reach the store: see what it says above")
         costs = CostModel(**json.loads(runs[-1].costs))
         w = self.script.workload
-        step_s = costs.predict(StepFeatures(w.limits.step_tokens, 0, 0, 1))
+        chunk = w.limits.step_tokens
+        # A busy step: a full chunk deep in a context, beside six decoding rows, three adapters.
+        step_s = costs.predict(StepFeatures(chunk, 6, chunk * 600 + 6 * 300, 3))
         return max(0.1, min(1.0, round(w.reference_step_s / step_s, 2)))
 
     async def _announce(self, policy: str, after_s: float) -> None:

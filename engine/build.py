@@ -15,7 +15,7 @@ from typing import Protocol
 from engine.clock import Clock
 from engine.config import Settings
 from engine.core import EngineCore, KnownAdapter
-from engine.costs import CostModel
+from engine.costs import CostModel, Trim
 from engine.errors import ConfigError
 from engine.loading import LoaderThread
 from engine.memory.pool import PagePool
@@ -127,6 +127,7 @@ def build_core(
         costs,
         tuple(known),
         emit=exporter.submit,
+        trim=Trim(),
     )
     core.announce(
         EngineRun(

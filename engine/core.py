@@ -12,11 +12,11 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.clock import WALL_JUMP_S, Clock, SystemClock
 from engine.config import POLICIES, Settings
-from engine.costs import CostModel
+from engine.costs import CostModel, Trim
 from engine.errors import EngineError
 from engine.loading import LoadDone, Transfers
 from engine.memory.pool import PagePool
@@ -89,7 +89,11 @@ class EngineCore:
         adapters: tuple[KnownAdapter, ...] = (),
         *,
         emit: Callable[[Batch], None] = lambda batch: None,
+        trim: Trim | None = None,
     ) -> None:
+        """`trim`: fit the cost model's scale to the first served steps; None = keep it as it is."""
+        self._trim = trim
+        self._run: EngineRun | None = None
         self._settings = settings
         self._identity = identity
         self._clock = clock
@@ -232,11 +236,26 @@ class EngineCore:
         outcome = self._execute(plan)
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
-            self._step_since = None
             settled = self.scheduler.settle(plan, outcome)
+            self._scale_costs()
+            self._step_since = None
             self._steps += 1
             self._output_tokens += len(settled.tokens)
         return StepResult(settled.tokens, settled.ended)
+
+    def _scale_costs(self) -> None:
+        if self._trim is None or self._step_since is None or self._step_expected_s <= 0:
+            return
+        duration = self.ledger.now - self._step_since
+        factor = self._trim.offer(duration, self._step_expected_s)
+        if factor is None:
+            return
+        self.scheduler.costs = self.scheduler.costs.scaled(factor)
+        costs = self.scheduler.costs
+        self._log_event("costs", f"cost model scaled by {factor:.2f} after the first served steps")
+        if self._run is not None:
+            self._run = replace(self._run, cost_version=costs.version, costs=costs.dump())
+            self.ledger.log(self._run)
 
     def _execute(self, plan: StepPlan) -> StepOutcome:
         """A runner that raises fails the rows of this step and nobody else."""
@@ -321,6 +340,7 @@ class EngineCore:
         who = self._identity
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
+            self._run = run
             self.ledger.log(run)
             for a in self.adapters:
                 self.ledger.log(

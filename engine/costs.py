@@ -82,6 +82,17 @@ class CostModel:
         predicted = self.base_s + sum(prefill.values()) + sum(decode.values())
         return StepCost(predicted, self.base_s, prefill, decode, own)
 
+    def scaled(self, factor: float) -> CostModel:
+        """The next version: every coefficient times `factor`."""
+        return CostModel(
+            self.base_s * factor,
+            self.prefill_token_s * factor,
+            self.decode_row_s * factor,
+            self.context_token_s * factor,
+            self.adapter_s * factor,
+            self.version + 1,
+        )
+
     def dump(self) -> str:
         return json.dumps(asdict(self))
 
@@ -110,3 +121,36 @@ def fit(samples: Sequence[tuple[StepFeatures, float]], *, version: int = 1) -> C
         free.pop(int(np.argmin(part)))
     base, prefill, decode, context, adapter = (float(c) for c in solution)
     return CostModel(base, prefill, decode, context, adapter, version)
+
+
+class Trim:
+    """Fits the model's scale once more, to the first steps that are really served.
+
+    At warm-up the worker is alone; in service it shares the machine with the front, the store and
+    the clients, and every step takes longer by about the same factor. Left in, that factor would
+    be booked as lost capacity for ever. How busy the pool is does not matter (the features hold
+    that), so the first steps are as good as any.
+    """
+
+    STEPS = 64
+    LEAST, MOST = 0.5, 4.0
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, float]] = []  # (duration, predicted)
+
+    def offer(self, duration_s: float, predicted_s: float) -> float | None:
+        """The factor, once, when enough steps have been seen. The median, weighted by predicted
+        time: one hung step must not set the scale."""
+        if len(self._seen) >= self.STEPS:
+            return None
+        self._seen.append((duration_s, predicted_s))
+        if len(self._seen) < self.STEPS:
+            return None
+        ordered = sorted(self._seen, key=lambda s: s[0] / s[1])
+        half = sum(p for _, p in ordered) / 2
+        passed = 0.0
+        for duration, predicted in ordered:
+            passed += predicted
+            if passed >= half:
+                return min(self.MOST, max(self.LEAST, duration / predicted))
+        return None

@@ -38,15 +38,15 @@ def shapes(limits: Limits, adapters: int, pages: int) -> list[Shape]:
     some = min(4, adapters)
     wanted = [
         Shape(rows=1, context=64),
-        Shape(rows=few, context=64, adapters=1),
+        Shape(rows=few, context=64, adapters=min(1, adapters)),
         Shape(rows=many, context=64),
         Shape(rows=many, context=64, adapters=some),
         Shape(rows=few, context=768),
         Shape(rows=many, context=384, adapters=some),
         Shape(chunk=max(1, chunk // 8)),
-        Shape(chunk=max(1, chunk // 2), adapters=1),
+        Shape(chunk=max(1, chunk // 2), adapters=min(1, adapters)),
         Shape(chunk=chunk),
-        Shape(chunk=max(1, chunk // 2), prefix=512),
+        Shape(chunk=chunk, prefix=768, adapters=min(1, adapters)),
         Shape(chunk=max(1, chunk - many), rows=many, context=128, adapters=some),
         Shape(chunk=max(1, chunk // 4), rows=few, context=256, adapters=some),
     ]

@@ -1,9 +1,11 @@
-"""Grouped LoRA in plain torch: two matrix products a module for all adapters of a step.
+"""Grouped LoRA in plain torch: a few matrix products a module for all adapters of a step.
 
-Rows of few tokens are computed together: the active adapters' blocks are stacked to operands
-A [Σ rank, in] and Bt [Σ rank, out]; the product x·Aᵀ is cut to each row's own columns before the
-second product. On a CPU this beats a loop over adapters, whose cost is the number of calls. Long
-segments, where the columns of others would cost more than calls, go by themselves.
+Each adapter in use is *staged*: its blocks are stacked over layers and over the modules of a
+group, so that one product serves q, k and v. The rows of few tokens are computed together on the
+operands of exactly the active adapters (staged ones laid side by side); the product x·Aᵀ is cut
+to each row's own columns before the second product. On a CPU, where operands come from memory and
+each call costs tens of microseconds, this beats both a loop over adapters and operands of all that
+are resident. Long segments, where the columns of others would cost more than calls, go alone.
 """
 
 from __future__ import annotations
@@ -16,28 +18,41 @@ import torch.nn.functional as F
 
 from kernels.backend import GROUPS, AdapterBlocks, Rows, StepLora
 
-# A segment goes by itself when rows x (columns of others) exceeds this: about where the wasted
-# products cost as much as the 14 calls a layer that going alone takes (two AVX-512 cores).
-ALONE_AT = 8192
-# Steps for which the operands may stay twice as wide as needed before they are cut down.
-PATIENCE_STEPS = 64
+# A segment goes alone when rows x (columns of others) exceeds this: about where the wasted
+# products cost as much as the 11 calls a layer that going alone takes (two AVX-512 cores).
+ALONE_AT = 4096
+# Operands with so much more columns than needed are used on rather than laid out anew.
+SLACK = 1.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Place:
-    """Columns first .. first+width of the operands, filled from one generation of an adapter."""
+class _Stack:
+    """Operands of one adapter, or of several side by side.
+
+    a: group -> [layers, modules, columns, in]; bt: module -> [layers, columns, out]. Columns of
+    a module an adapter lacks are zero.
+    """
+
+    columns: int
+    a: Mapping[str, torch.Tensor]
+    bt: Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Staged:
+    """One generation of an adapter, stacked for a set of modules."""
 
     generation: int
-    first: int
-    width: int
+    modules: frozenset[str]
+    stack: _Stack
 
 
 class GroupedLora:
     """The plain-torch backend (`LoraBackend`).
 
-    shapes: module -> (out, in). Operands hold at most `max_columns` columns, in multiples of
-    `quantum`: layers x Σ(in + out) x columns elements at most. Adapters beyond them go by
-    themselves.
+    shapes: module -> (out, in). Operands hold at most `max_columns` columns beyond which adapters
+    go alone; staged copies hold at most `max_staged` columns over all adapters (and at least the
+    step's own): layers x Σ(in + out) elements a column.
     """
 
     def __init__(
@@ -45,189 +60,201 @@ class GroupedLora:
         layers: int,
         shapes: Mapping[str, tuple[int, int]],
         dtype: torch.dtype,
-        max_columns: int = 384,
-        quantum: int = 32,
+        max_columns: int = 256,
+        max_staged: int = 512,
     ) -> None:
         self._layers = layers
         self._shapes = dict(shapes)
         self._dtype = dtype
         self._max_columns = max_columns
-        self._quantum = quantum
-        self._places: dict[str, _Place] = {}  # in order of last use
-        self._columns = 0
-        self._used = 0
-        self._slack_steps = 0
-        self._modules: frozenset[str] = frozenset()
-        self._a: dict[str, torch.Tensor] = {}  # group -> [layers, modules, columns, in]
-        self._bt: dict[str, torch.Tensor] = {}  # module -> [layers, columns, out]
+        self._max_staged = max_staged
+        self._modules: frozenset[str] = frozenset()  # of any adapter seen
+        self._staged: dict[str, _Staged] = {}  # in order of last use
+        self._side_by_side: dict[str, tuple[int, int]] = {}  # key -> (generation, first column)
+        self._operands: _Stack | None = None
 
     @property
     def columns_held(self) -> int:
         """Width of the operands now."""
-        return self._columns
+        return self._operands.columns if self._operands else 0
+
+    @property
+    def columns_staged(self) -> int:
+        return sum(s.stack.columns for s in self._staged.values())
 
     def forget(self, key: str) -> None:
-        self._places.pop(key, None)
+        self._staged.pop(key, None)
 
     def prepare(
         self, rows: Sequence[Rows], adapters: Mapping[str, AdapterBlocks]
     ) -> StepLora | None:
         """`rows` tile rows 0 .. n of the step in order; see `LoraBackend.prepare`."""
-        if all(r.adapter is None for r in rows):
+        keys = list(dict.fromkeys(r.adapter for r in rows if r.adapter is not None))
+        if not keys:
             return None
+        self._modules = self._modules.union(m for k in keys for _, m in adapters[k].blocks)
+        staged = {k: self._stage(adapters[k]).stack for k in keys}
+        self._trim(keys)
         together, alone = self._split(rows, adapters)
-        active = [r for r in together if r.adapter is not None]
-        wanted = [adapters[k] for k in dict.fromkeys(r.adapter for r in active if r.adapter)]
-        fitting = self._fit(wanted)
-        alone += [
-            (adapters[r.adapter], r) for r in active if r.adapter and r.adapter not in fitting
-        ]
-        self._hold([a for a in wanted if a.key in fitting])
-        stop = together[-1].stop if together and fitting else 0
-        return _Step(self, stop, self._masks(together, fitting, stop), tuple(alone))
+        wanted = list(dict.fromkeys(r.adapter for r in together if r.adapter is not None))
+        operands, stop = None, 0
+        if wanted:
+            operands = self._lay_out([adapters[k] for k in wanted], staged)
+            stop = together[-1].stop
+        return _Step(
+            self,
+            operands,
+            stop,
+            self._masks(together, operands, adapters, stop),
+            tuple((staged[k], start, end) for k, start, end in alone),
+        )
 
     def _split(
         self, rows: Sequence[Rows], adapters: Mapping[str, AdapterBlocks]
-    ) -> tuple[list[Rows], list[tuple[AdapterBlocks, Rows]]]:
-        """The leading rows to compute together, and the segments that go by themselves."""
-        ranks = {k: adapters[k].rank for k in {r.adapter for r in rows if r.adapter is not None}}
-        total = sum(ranks.values())
+    ) -> tuple[list[Rows], list[tuple[str, int, int]]]:
+        """The leading rows to compute together, and the segments that go alone."""
+        short = {r.adapter for r in rows if r.adapter is not None and r.stop - r.start == 1}
         together: list[Rows] = []
-        alone: list[tuple[AdapterBlocks, Rows]] = []
+        alone: list[tuple[str, int, int]] = []
         last = 0
+        room, fitting = self._max_columns, set[str]()
         for r in rows:
-            if r.adapter is not None:
-                size = r.stop - r.start
-                if size > 1 and size * (total - ranks[r.adapter]) > ALONE_AT:
-                    alone.append((adapters[r.adapter], r))
+            key = r.adapter
+            if key is not None:
+                size, rank = r.stop - r.start, adapters[key].rank
+                others = sum(adapters[k].rank for k in short | fitting if k != key)
+                fits = key in fitting or rank <= room
+                if not fits or (size > 1 and size * others > ALONE_AT):
+                    alone.append((key, r.start, r.stop))
                     r = Rows(None, r.start, r.stop)
                 else:
+                    if key not in fitting:
+                        fitting.add(key)
+                        room -= rank
                     last = len(together) + 1
             together.append(r)
         return together[:last], alone
 
-    def _fit(self, wanted: Sequence[AdapterBlocks]) -> frozenset[str]:
-        room, fitting = self._max_columns, set()
-        for a in wanted:
-            if a.rank <= room:
-                room -= a.rank
-                fitting.add(a.key)
-        return frozenset(fitting)
+    def _stage(self, adapter: AdapterBlocks) -> _Staged:
+        """The adapter's stacked blocks, made at its first use and kept while it is used."""
+        kept = self._staged.pop(adapter.key, None)
+        fresh = kept is not None and kept.generation == adapter.generation
+        if kept is None or not fresh or kept.modules != self._modules:
+            kept = _Staged(adapter.generation, self._modules, self._stacked(adapter))
+        self._staged[adapter.key] = kept
+        return kept
 
-    def _hold(self, wanted: Sequence[AdapterBlocks]) -> None:
-        """Make the operands contain `wanted`, filled from their present generation."""
-        if not wanted:
-            return
-        missing = []
-        for a in wanted:
-            place = self._places.pop(a.key, None)
-            if place is None or place.generation != a.generation:
-                missing.append(a)
-            else:
-                self._places[a.key] = place
-        need = self._rounded(sum(a.rank for a in wanted))
-        self._slack_steps = self._slack_steps + 1 if 2 * need <= self._columns else 0
-        modules = self._modules.union(m for a in missing for _, m in a.blocks)
-        added = sum(a.rank for a in missing)
-        if self._slack_steps > PATIENCE_STEPS:
-            self._rebuild(wanted, frozenset(m for a in wanted for _, m in a.blocks), need)
-        elif modules != self._modules or self._used + added > self._max_columns:
-            self._rebuild(wanted, modules, need)
-        else:
-            if self._used + added > self._columns:
-                self._widen(self._rounded(self._used + added))
-            for a in missing:
-                self._place(a)
-
-    def _rounded(self, columns: int) -> int:
-        return -(-columns // self._quantum) * self._quantum
-
-    def _rebuild(
-        self, wanted: Sequence[AdapterBlocks], modules: frozenset[str], columns: int
-    ) -> None:
-        self._slack_steps = 0
-        self._modules = modules
-        self._places.clear()
-        self._used, self._columns = 0, columns
-        # Zeros, not garbage: a column nobody owns is multiplied by zero, and 0 x NaN is NaN.
-        self._a = {
-            g: torch.zeros(
-                self._layers, len(ms), columns, self._shapes[ms[0]][1], dtype=self._dtype
-            )
-            for g in GROUPS
-            if (ms := self.modules(g))
-        }
-        self._bt = {
-            m: torch.zeros(self._layers, columns, self._shapes[m][0], dtype=self._dtype)
-            for m in modules
-        }
-        for a in wanted:
-            self._place(a)
-
-    def _widen(self, columns: int) -> None:
-        old, self._columns = self._columns, columns
-        for store, axis in ((self._a, 2), (self._bt, 1)):
-            for name, tensor in store.items():
-                shape = list(tensor.shape)
-                shape[axis] = columns
-                wide = tensor.new_zeros(shape)
-                wide.narrow(axis, 0, old).copy_(tensor)
-                store[name] = wide
-
-    def _place(self, adapter: AdapterBlocks) -> None:
-        first = self._used
-        self._used += adapter.rank
+    def _stacked(self, adapter: AdapterBlocks) -> _Stack:
+        a: dict[str, torch.Tensor] = {}
+        bt: dict[str, torch.Tensor] = {}
+        rank = adapter.rank
         for group in GROUPS:
-            for index, module in enumerate(self.modules(group)):
+            modules = self.modules(group)
+            if not modules:
+                continue
+            width = self._shapes[modules[0]][1]
+            # Zeros, not garbage: a column nobody fills is multiplied by zero, and 0 x NaN is NaN.
+            a[group] = torch.zeros(self._layers, len(modules), rank, width, dtype=self._dtype)
+            for index, module in enumerate(modules):
+                out = self._shapes[module][0]
+                bt[module] = torch.zeros(self._layers, rank, out, dtype=self._dtype)
                 for layer in range(self._layers):
                     block = adapter.blocks.get((layer, module))
-                    _fill(
-                        self._a[group][layer, index], first, adapter.rank, block.a if block else ()
-                    )
-                    _fill(self._bt[module][layer], first, adapter.rank, block.bt if block else ())
-        self._places[adapter.key] = _Place(adapter.generation, first, adapter.rank)
+                    if block is not None:
+                        _fill(a[group][layer, index], block.a)
+                        _fill(bt[module][layer], block.bt)
+        return _Stack(rank, a, bt)
+
+    def _trim(self, keys: Sequence[str]) -> None:
+        """Drop the least recently used staged copies beyond the bound, the step's own excepted."""
+        over = self.columns_staged - self._max_staged
+        for key in list(self._staged):
+            if over <= 0 or key in keys:
+                return
+            over -= self._staged.pop(key).stack.columns
+
+    def _lay_out(self, wanted: Sequence[AdapterBlocks], staged: Mapping[str, _Stack]) -> _Stack:
+        """Operands that contain `wanted` in their present generations, and little else."""
+        need = sum(a.rank for a in wanted)
+        held = self._operands
+        if (
+            held is not None
+            and held.columns <= max(need + 8, SLACK * need)
+            and held.bt.keys() == self._modules
+            and all(
+                a.key in self._side_by_side and self._side_by_side[a.key][0] == a.generation
+                for a in wanted
+            )
+        ):
+            return held
+        stacks = [staged[a.key] for a in wanted]
+        if len(stacks) == 1:
+            self._operands = stacks[0]
+        else:
+            self._operands = _Stack(
+                need,
+                {g: torch.cat([s.a[g] for s in stacks], 2) for g in stacks[0].a},
+                {m: torch.cat([s.bt[m] for s in stacks], 1) for m in stacks[0].bt},
+            )
+        self._side_by_side, first = {}, 0
+        for a in wanted:
+            self._side_by_side[a.key] = (a.generation, first)
+            first += a.rank
+        return self._operands
 
     def modules(self, group: str) -> tuple[str, ...]:
-        """The group's modules that any adapter held has."""
+        """The group's modules that any adapter seen has."""
         return tuple(m for m in GROUPS[group] if m in self._modules)
 
     def _masks(
-        self, together: Sequence[Rows], fitting: frozenset[str], stop: int
+        self,
+        together: Sequence[Rows],
+        operands: _Stack | None,
+        adapters: Mapping[str, AdapterBlocks],
+        stop: int,
     ) -> dict[int, torch.Tensor]:
-        """number of modules -> [stop, modules x columns], True where a column is not the row's."""
-        if not stop:
+        """number of modules -> [stop, modules x columns], True where a column is not the row's.
+        Empty where every column is every row's."""
+        if operands is None:
             return {}
-        bounds = []
+        bounds: list[tuple[int, int]] = []
         for r in together:
-            place = self._places[r.adapter] if r.adapter in fitting and r.adapter else None
-            ends = (place.first, place.first + place.width) if place else (0, 0)
+            ends = (0, 0)
+            if r.adapter is not None:
+                first = self._side_by_side[r.adapter][1]
+                ends = (first, first + adapters[r.adapter].rank)
             bounds += [ends] * (r.stop - r.start)
+        if all(b == (0, operands.columns) for b in bounds):
+            return {}
         table = torch.tensor(bounds)
-        columns = torch.arange(self._columns)
+        columns = torch.arange(operands.columns)
         mask = (columns < table[:, :1]) | (columns >= table[:, 1:])
         counts = {len(self.modules(g)) for g in GROUPS} - {0}
         return {n: mask.repeat(1, n) if n > 1 else mask for n in counts}
 
-    def together(
+    def products(
         self,
+        stack: _Stack,
         layer: int,
         group: str,
         x: torch.Tensor,
         y: torch.Tensor,
-        masks: dict[int, torch.Tensor],
+        masks: Mapping[int, torch.Tensor],
     ) -> None:
-        """The stacked products of the leading rows x [n, in], y [n, Σ out]."""
+        """y [n, Σ out] += (x [n, in] · Aᵀ, cut to each row's columns) · Bᵀᵀ, module by module."""
         modules = self.modules(group)
         if not modules:
             return
-        stacked = self._a[group][layer].view(-1, x.shape[1])
-        # A fill, not a product with 0/1: another adapter's column may have overflowed.
-        t = F.linear(x, stacked).masked_fill_(masks[len(modules)], 0.0)
+        t = F.linear(x, stack.a[group][layer].view(-1, x.shape[1]))
+        mask = masks.get(len(modules))
+        if mask is not None:
+            # A fill, not a product with 0/1: another adapter's column may have overflowed.
+            t = t.masked_fill_(mask, 0.0)
         for index, module in enumerate(modules):
-            own = t.narrow(1, index * self._columns, self._columns)
-            self.columns(y, group, module).addmm_(own, self._bt[module][layer])
+            own = t.narrow(1, index * stack.columns, stack.columns)
+            self._columns(y, group, module).addmm_(own, stack.bt[module][layer])
 
-    def columns(self, y: torch.Tensor, group: str, module: str) -> torch.Tensor:
+    def _columns(self, y: torch.Tensor, group: str, module: str) -> torch.Tensor:
         """The columns of `y` that hold a module's output."""
         first = 0
         for m in GROUPS[group]:
@@ -238,47 +265,33 @@ class GroupedLora:
 
 
 class _Step:
-    """LoRA of one step: the leading rows together, some segments by themselves."""
+    """LoRA of one step: the leading rows together, some segments alone."""
 
     def __init__(
         self,
         owner: GroupedLora,
+        operands: _Stack | None,
         stop: int,
-        masks: dict[int, torch.Tensor],
-        alone: tuple[tuple[AdapterBlocks, Rows], ...],
+        masks: Mapping[int, torch.Tensor],
+        alone: tuple[tuple[_Stack, int, int], ...],
     ) -> None:
         self._owner = owner
+        self._operands = operands
         self._stop = stop
         self._masks = masks
         self._alone = alone
 
     def apply(self, layer: int, group: str, x: torch.Tensor, y: torch.Tensor) -> None:
-        if self._stop:
-            self._owner.together(layer, group, x[: self._stop], y[: self._stop], self._masks)
-        for adapter, rows in self._alone:
-            for module in GROUPS[group]:
-                block = adapter.blocks.get((layer, module))
-                if block is None:
-                    continue
-                t = _stacked_product(x[rows.start : rows.stop], block.a)
-                target = self._owner.columns(y[rows.start : rows.stop], group, module)
-                first = 0
-                for piece in block.bt:
-                    target.addmm_(t.narrow(1, first, piece.shape[0]), piece)
-                    first += piece.shape[0]
+        if self._operands is not None:
+            stop = self._stop
+            self._owner.products(self._operands, layer, group, x[:stop], y[:stop], self._masks)
+        for stack, start, stop in self._alone:
+            self._owner.products(stack, layer, group, x[start:stop], y[start:stop], {})
 
 
-def _stacked_product(x: torch.Tensor, pieces: Sequence[torch.Tensor]) -> torch.Tensor:
-    """x @ [pieces stacked]ᵀ: [n, Σ rows]."""
-    products = [F.linear(x, p) for p in pieces]
-    return products[0] if len(products) == 1 else torch.cat(products, 1)
-
-
-def _fill(target: torch.Tensor, first: int, width: int, pieces: Sequence[torch.Tensor]) -> None:
-    """Rows first .. first+width of `target` = the pieces stacked, then zeros."""
-    row = first
+def _fill(target: torch.Tensor, pieces: Sequence[torch.Tensor]) -> None:
+    """The first rows of `target` = the pieces stacked."""
+    row = 0
     for piece in pieces:
         target[row : row + piece.shape[0]].copy_(piece)
         row += piece.shape[0]
-    if row < first + width:
-        target[row : first + width].zero_()

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from engine.config import Limits
-from engine.costs import CostModel, StepFeatures, fit
+from engine.costs import CostModel, StepFeatures, Trim, fit
 from engine.scheduling.plan import Segment, StepPlan
 from engine.warmup import calibrate, plan_of, shapes
 
@@ -80,3 +80,17 @@ def test_calibration_runs_the_shapes_and_returns_a_model():
     model = calibrate(runner, Limits(slots=4, step_tokens=64), [], 1000, said.append)
     assert model.predict(StepFeatures(10, 1, 100, 0)) > 0
     assert len(said) * 4 == len(runner.plans)
+
+
+def test_the_scale_is_fitted_once_to_the_first_served_steps_and_one_hang_does_not_set_it():
+    trim = Trim()
+    factors = [trim.offer(1.4 * p, p) for p in [0.1] * (Trim.STEPS - 2)]
+    factors.append(trim.offer(30.0, 0.1))
+    factors.append(trim.offer(0.14, 0.1))
+    assert factors[:-1] == [None] * (Trim.STEPS - 1)
+    assert factors[-1] == pytest.approx(1.4)
+    assert trim.offer(5.0, 0.1) is None
+    scaled = TRUE.scaled(1.4)
+    features = StepFeatures(10, 3, 500, 2)
+    assert scaled.predict(features) == pytest.approx(1.4 * TRUE.predict(features))
+    assert scaled.version == TRUE.version + 1

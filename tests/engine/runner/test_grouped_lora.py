@@ -73,7 +73,7 @@ def tile(*spec):
 @pytest.mark.parametrize("seed", range(12))
 def test_any_history_of_batches_equals_the_loop(seed):
     rng = random.Random(seed)
-    backend = GroupedLora(LAYERS, SHAPES, torch.float32, max_columns=96, quantum=8)
+    backend = GroupedLora(LAYERS, SHAPES, torch.float32, max_columns=96, max_staged=120)
     adapters = {}
     for i, rank in enumerate((1, 3, 8, 16, 33, 64, 100)):
         modules = rng.sample(list(SHAPES), rng.randint(1, 7))
@@ -102,16 +102,17 @@ def test_a_new_generation_is_used_without_being_told_to_forget():
     check(backend, {"a": make("a", 4, generation=9, seed=3), "b": make("b", 4, seed=2)}, rows)
 
 
-def test_operands_stay_within_their_columns_and_shrink_when_idle():
-    backend = GroupedLora(LAYERS, SHAPES, torch.float32, max_columns=64, quantum=16)
+def test_operands_hold_the_active_adapters_and_little_else():
+    backend = GroupedLora(LAYERS, SHAPES, torch.float32, max_columns=64, max_staged=80)
     many = {f"a{i}": make(f"a{i}", 16, seed=i) for i in range(10)}
     for i in range(10):
         check(backend, many, tile((f"a{i}", 1), (f"a{(i + 3) % 10}", 1)))
-        assert backend.columns_held <= 64
-    check(backend, many, tile(*((f"a{i}", 1) for i in range(4))))
-    assert backend.columns_held == 64
-    for _ in range(100):
-        backend.prepare(tile(("a1", 1)), many)
+        assert backend.columns_held == 32
+        assert backend.columns_staged <= 80
+    check(backend, many, tile(*((f"a{i}", 1) for i in range(6))))
+    assert backend.columns_held == 64, "adapters beyond the bound go alone"
+    assert backend.columns_staged == 96, "the step's own are staged, whatever the bound"
+    check(backend, many, tile(("a1", 1)))
     assert backend.columns_held == 16
 
 
