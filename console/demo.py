@@ -152,17 +152,19 @@ class Director:
                 await self._enter(f"calm: everyday traffic under {policy.upper()}")
                 began = time.time()
                 incident = asyncio.create_task(self._announce(policy, script.calm_s))
-                await self._send(arrivals, 0.0)
+                sent = await self._send(arrivals, 0.0)
                 incident.cancel()
                 self.played.incident = (began + script.calm_s, time.time())
                 start = began + script.calm_s
+                expected = sum(a.at_s >= script.calm_s for a in sent)
             else:
                 await self._enter(f"the same arrivals again under {policy.upper()}")
                 start = time.time()
-                await self._send([a for a in arrivals if a.at_s >= script.calm_s], script.calm_s)
+                later = [a for a in arrivals if a.at_s >= script.calm_s]
+                expected = len(await self._send(later, script.calm_s))
             if self._stop.is_set():
                 return
-            await self._measure(policy, start)
+            await self._measure(policy, start, expected)
         await self._enter("done")
         self.played.complete = True
 
@@ -226,7 +228,8 @@ class Director:
         why = "the same arrivals under another policy"
         await asyncio.to_thread(self._worker.set_policy, policy, who="demo", why=why)
 
-    async def _send(self, arrivals: list[Arrival], offset_s: float) -> None:
+    async def _send(self, arrivals: list[Arrival], offset_s: float) -> list[Arrival]:
+        """Send them all; returns those that the pool took in or refused."""
         from engine.serving.load import Seen, Target, drive
         from engine.simulation.prompts import prompt
 
@@ -242,12 +245,17 @@ class Director:
             if seen.error:
                 self.played.errors.append(f"{seen.arrival.tenant}: {seen.error}")
 
-        await drive(target, arrivals, offset_s, self._stop, note)
+        seen = await drive(target, arrivals, offset_s, self._stop, note)
+        return [s.arrival for s in seen if s.status]
 
-    async def _measure(self, policy: str, began: float) -> None:
-        """Wait until the store has the last rows, then sum the act up."""
-        await asyncio.sleep(2 * PROVISIONAL_S + 0.5)
-        rows = await asyncio.to_thread(self._rows, "request", began)
+    async def _measure(self, policy: str, began: float, expected: int) -> None:
+        """Sum the act up when the store has the rows of all that were sent."""
+        rows: list[Any] = []
+        for _ in range(30):
+            rows = await asyncio.to_thread(self._rows, "request", began)
+            if len(rows) >= expected:
+                break
+            await asyncio.sleep(0.5)
         self.played.acts.append(demo_result.act(policy, rows, began))
 
     def _rows(self, table: str, began: float = 0.0) -> list[Any]:

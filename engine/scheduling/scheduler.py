@@ -8,7 +8,7 @@ policy's order until the scan stops. Every call happens at an instant, under the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.clock import ClockBase
@@ -206,16 +206,16 @@ class Scheduler:
         self._grow(now)
         budget = StepBudget(self._limits.step_tokens, self._limits.adapters_per_step)
         segments: list[Segment] = []
-        # Decode rows first, so that a long prefill never starves them; then who was left out.
-        for request in sorted(self._running, key=lambda r: (not _decodes(r), r.last_step)):
-            segment = self._segment(request, budget)
-            if segment is None:
-                self._wait(request, "budget", "budget")
-                continue
-            self._wait(request, SCHEDULED)
-            segments.append(segment)
+        # Decode rows first, so that a long prefill never starves them; then whoever overtakes the
+        # prefills under way, those prefills (who was left out last goes first), and admissions.
+        decoding = [r for r in self._running if _decodes(r)]
+        filling = [r for r in self._running if not _decodes(r)]
         before, self._examined = self._examined, []
-        stop = self._admit(budget, segments, now)
+        self._continue(decoding, budget, segments)
+        if filling:
+            self._admit(budget, segments, now, filling)
+            self._continue(filling, budget, segments)
+        stop = self._admit(budget, segments, now, ())
         if stop is None:
             # Whoever arrives from now on waits for a slot, or for this step to end.
             stop = "slot" if len(self._running) >= self._limits.slots else "budget"
@@ -276,6 +276,18 @@ class Scheduler:
         return ended
 
     # -- running sequences
+
+    def _continue(
+        self, requests: Sequence[Request], budget: StepBudget, segments: list[Segment]
+    ) -> None:
+        """Give running sequences their part of the step, those left out last before the others."""
+        for request in sorted(requests, key=lambda r: r.last_step):
+            segment = self._segment(request, budget)
+            if segment is None:
+                self._wait(request, "budget", "budget")
+            else:
+                self._wait(request, SCHEDULED)
+                segments.append(segment)
 
     def _segment(self, request: Request, budget: StepBudget) -> Segment | None:
         """The request's part of the step within the budget; None when nothing is left for it."""
@@ -399,9 +411,16 @@ class Scheduler:
 
     # -- admission
 
-    def _admit(self, budget: StepBudget, segments: list[Segment], now: float) -> str | None:
+    def _admit(
+        self,
+        budget: StepBudget,
+        segments: list[Segment],
+        now: float,
+        filling: Sequence[Request],
+    ) -> str | None:
         """Scan the waiting in policy order; returns the reason the scan stopped, which everyone
-        it did not reach carries. None: it reached the end."""
+        it did not reach carries. None: it reached the end, or a head that does not overtake the
+        prefills under way (`filling`)."""
         scan: Scan | None = None
         passed_by: list[Request] = []
         fetching = 0
@@ -412,7 +431,7 @@ class Scheduler:
                 return "budget"
             scan = scan or self._policy.scan(self._queues, self._counters)
             request = scan.head()
-            if request is None:
+            if request is None or not self._policy.overtakes(request, filling, self._counters):
                 return None
             adapter = request.ask.adapter
             if adapter is not None and self._residency.place(adapter) is not Place.DEVICE:
@@ -443,7 +462,8 @@ class Scheduler:
         return None
 
     def _examine(self, request: Request, group: str, reason: str) -> None:
-        self._examined.append(request)
+        if request not in self._examined:
+            self._examined.append(request)
         self._wait(request, group, reason)
 
     def _room_for(self, request: Request, now: float) -> bool:

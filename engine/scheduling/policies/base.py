@@ -39,6 +39,10 @@ class Policy(Protocol):
 
     def scan(self, queues: Queues, counters: Counters) -> Scan: ...
 
+    def overtakes(self, head: Request, filling: Sequence[Request], counters: Counters) -> bool:
+        """Whether a waiting head may take of the step's tokens before the prefills under way."""
+        ...
+
     def victim(self, running: Sequence[Request], counters: Counters) -> Request | None:
         """Whose sequence gives its pages back when a running one must grow; None = nobody can."""
         ...

@@ -51,6 +51,9 @@ class Fcfs:
     def scan(self, queues: Queues, counters: Counters) -> Scan:
         return _FcfsScan(queues)
 
+    def overtakes(self, head: Request, filling: Sequence[Request], counters: Counters) -> bool:
+        return not filling
+
     def victim(self, running: Sequence[Request], counters: Counters) -> Request | None:
         """The latest admitted, as counterless policies do. `running` is in order of admission."""
         return running[-1] if running else None

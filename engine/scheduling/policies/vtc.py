@@ -62,6 +62,12 @@ class Vtc:
     def scan(self, queues: Queues, counters: Counters) -> Scan:
         return _VtcScan(queues, counters)
 
+    def overtakes(self, head: Request, filling: Sequence[Request], counters: Counters) -> bool:
+        """A head whose tenant has had less goes before them. Their prompts are charged already, so
+        they are not starved: each that overtakes raises its own counter towards theirs."""
+        own = counters.value(head.tenant)
+        return all(own < counters.value(r.tenant) for r in filling)
+
     def victim(self, running: Sequence[Request], counters: Counters) -> Request | None:
         if not running:
             return None
