@@ -98,7 +98,7 @@ class CostModel:
 
 
 def fit(samples: Sequence[tuple[StepFeatures, float]], *, version: int = 1) -> CostModel:
-    """Least squares in relative error, coefficients held at or above zero.
+    """Weighted least squares, coefficients held at or above zero.
 
     Negative coefficients are dropped one by one, the most negative first, and the rest refitted.
     Raises ValueError without at least five samples.
@@ -109,12 +109,14 @@ def fit(samples: Sequence[tuple[StepFeatures, float]], *, version: int = 1) -> C
         [[1.0, f.prefill_tokens, f.decode_rows, f.context_tokens, f.adapters] for f, _ in samples]
     )
     seconds = np.array([s for _, s in samples])
-    # Dividing by the duration makes short steps count as much as long ones.
-    weighted, ones = rows / seconds[:, None], np.ones(len(seconds))
+    # Between absolute error, where short steps would not count, and relative error, where the long
+    # ones, behind which people wait, would not.
+    weight = 1 / np.sqrt(seconds)
+    weighted, target = rows * weight[:, None], seconds * weight
     free = [i for i in range(5) if np.any(rows[:, i] != 0)]
     solution = np.zeros(5)
     while free:
-        part, *_ = np.linalg.lstsq(weighted[:, free], ones, rcond=None)
+        part, *_ = np.linalg.lstsq(weighted[:, free], target, rcond=None)
         if np.all(part >= 0):
             solution[free] = part
             break

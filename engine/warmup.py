@@ -35,20 +35,22 @@ def shapes(limits: Limits, adapters: int, pages: int) -> list[Shape]:
     """Shapes that separate the coefficients and fit the pool."""
     few, many = min(4, limits.slots), limits.slots
     chunk = limits.step_tokens
-    some = min(4, adapters)
+    # Rows carry adapters wherever there are any, as they will in service: a token with an adapter
+    # costs more than one without, and the model has one price for both.
+    one, some = min(1, adapters), min(4, adapters)
     wanted = [
-        Shape(rows=1, context=64),
-        Shape(rows=few, context=64, adapters=min(1, adapters)),
-        Shape(rows=many, context=64),
+        Shape(rows=1, context=64, adapters=one),
+        Shape(rows=few, context=64, adapters=one),
+        Shape(rows=few, context=64, adapters=some),
         Shape(rows=many, context=64, adapters=some),
-        Shape(rows=few, context=768),
+        Shape(rows=few, context=768, adapters=one),
         Shape(rows=many, context=384, adapters=some),
-        Shape(chunk=max(1, chunk // 8)),
-        Shape(chunk=max(1, chunk // 2), adapters=min(1, adapters)),
-        Shape(chunk=chunk),
-        Shape(chunk=chunk, prefix=768, adapters=min(1, adapters)),
+        Shape(chunk=max(1, chunk // 4), adapters=one),
+        Shape(chunk=max(1, chunk // 2), rows=few, context=64, adapters=some),
+        Shape(chunk=chunk, adapters=one),
+        Shape(chunk=chunk, prefix=768, adapters=one),
         Shape(chunk=max(1, chunk - many), rows=many, context=128, adapters=some),
-        Shape(chunk=max(1, chunk // 4), rows=few, context=256, adapters=some),
+        Shape(chunk=max(1, chunk - few), prefix=768, rows=few, context=384, adapters=some),
     ]
     size = limits.page_tokens
     longest = limits.max_context
