@@ -14,6 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from engine.threads import bound_spinning
+
+bound_spinning()
+
 import torch
 
 from engine.model.loaders import LoadedModel, load_model

@@ -169,23 +169,16 @@ class Director:
         self.played.complete = True
 
     def _measure_pace(self) -> float:
-        """This machine against the one the workload was sized for, from the worker's own cost
-        model: 1 = as fast. Never above 1: more load would show nothing new."""
-        from engine.costs import CostModel, StepFeatures
+        """How fast this machine is, from the cost model of the worker's warm-up."""
+        from engine.costs import CostModel
 
         for _ in range(40):
             runs = self._rows("engine_run")
             if runs:
-                break
+                costs = CostModel(**json.loads(runs[-1].costs))
+                return self.script.workload.pace(costs)
             time.sleep(0.25)  # the worker announces its run within a second of its start
-        else:
-            raise EngineError("the worker's run did not reach the store: see what it says above")
-        costs = CostModel(**json.loads(runs[-1].costs))
-        w = self.script.workload
-        chunk = w.limits.step_tokens
-        # A busy step: a full chunk deep in a context, beside six decoding rows, three adapters.
-        step_s = costs.predict(StepFeatures(chunk, 6, chunk * 600 + 6 * 300, 3))
-        return max(0.1, min(1.0, round(w.reference_step_s / step_s, 2)))
+        raise EngineError("the worker's run did not reach the store: see what it says above")
 
     async def _announce(self, policy: str, after_s: float) -> None:
         await asyncio.sleep(after_s)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config import Limits, Tenant, read_limits, read_name, read_tenant
+from engine.costs import CostModel, StepFeatures
 from engine.errors import WorkloadError
 from telemetry.settings import Reader, SettingsError, read_toml
 
@@ -91,6 +92,14 @@ class Workload:
                 if start_s <= at < end_s:
                     out.append(arrival)
         return sorted(out, key=lambda a: a.at_s)
+
+    def pace(self, costs: CostModel) -> float:
+        """This machine against the one the workload was sized for, by a worker's cost model:
+        1 = as fast. Never above 1: more load would show nothing new."""
+        chunk = self.limits.step_tokens
+        # A busy step: a full chunk deep in a context, beside six decoding rows, three adapters.
+        step_s = costs.predict(StepFeatures(chunk, 6, chunk * 600 + 6 * 300, 3))
+        return max(0.1, min(1.0, round(self.reference_step_s / step_s, 2)))
 
 
 def read_workload(path: Path) -> Workload:
