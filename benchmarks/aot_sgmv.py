@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernels.work import DECODE, PREFILL, Tile  # noqa: E402
+from kernels.work import DECODE, PREFILL, Tile
 
 SLICES = 3
 IN_WIDTH = 4096

@@ -23,9 +23,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernels import reference, sgmv  # noqa: E402
-from kernels.blocks import ROW_ALIGN_BYTES, Block, Pair, Span, Table, build_table  # noqa: E402
-from kernels.work import BASE, Segment, Work, build_work, pick_tile  # noqa: E402
+from kernels import reference, sgmv
+from kernels.blocks import ROW_ALIGN_BYTES, Block, Pair, Span, Table, build_table
+from kernels.work import BASE, Segment, Work, build_work, pick_tile
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # Hardware rounds t to the arena's dtype before expand in bf16, and y once in every dtype.

@@ -34,6 +34,7 @@ FULL_S = 180.0
 SCENARIOS = ("fanout", "quiet", "slow", "freeze")
 PROVISIONAL_S = 1.0
 HEADLESS_EVERY_S = 10.0
+RECENT_S = 20.0  # two buckets without harm and the screen is quiet again
 
 Say = Callable[[str], None]
 
@@ -71,7 +72,7 @@ class Script:
         from engine.serving.faults import Faults
 
         if self.scenario == "slow":
-            return Faults(slow_factor=8.0, slow_from_s=self.calm_s)
+            return Faults(slow_factor=4.0, slow_from_s=self.calm_s)
         if self.scenario == "freeze":
             return Faults(freeze_at_s=self.calm_s + 5, freeze_s=5.0)
         return Faults()
@@ -482,7 +483,7 @@ def _feed(director: Director, serve: ServeProcesses) -> Any:
     return SourceFeed(
         open_source(serve.store_address),
         window_s=30,
-        judge=LiveJudge(),
+        judge=LiveJudge(recent_s=RECENT_S),
         phase=lambda: director.phase,
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 INCIDENT = "five-pm-fanout"
+RECENT_S = 20.0  # as in the demo: its buckets are ten seconds
 
 
 def play_recording(store: Path | None, speed: float, interactive: bool) -> None:
@@ -17,9 +18,9 @@ def play_recording(store: Path | None, speed: float, interactive: bool) -> None:
     from console.replay import ReplayFeed, open_recording, replay_incident
 
     if store is None:
-        feed = replay_incident(INCIDENT, speed, judge=LiveJudge())
+        feed = replay_incident(INCIDENT, speed, judge=LiveJudge(recent_s=RECENT_S))
     else:
-        feed = ReplayFeed(open_recording(store), speed, judge=LiveJudge())
+        feed = ReplayFeed(open_recording(store), speed, judge=LiveJudge(recent_s=RECENT_S))
     if interactive:
         from console.live import LiveApp
 
