@@ -18,8 +18,8 @@ from engine.threads import bound_spinning
 
 bound_spinning()
 
-from console.demo import make_adapters
-from console.demo_result import Act, act
+from console.demo.result import Act, act
+from console.demo.setup import make_adapters
 from engine.build import build_core
 from engine.clock import SystemClock
 from engine.config import Settings

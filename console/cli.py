@@ -39,7 +39,9 @@ class Lazy(NamedTuple):
 
 
 COMMANDS: Mapping[str, Lazy] = {
-    "demo": Lazy("console.demo:demo", "See a noisy neighbour found: engine, load, table, report."),
+    "demo": Lazy(
+        "console.demo.command:demo", "See a noisy neighbour found: engine, load, table, report."
+    ),
     "serve": Lazy("engine.cli:serve", "Run the engine: OpenAI-compatible, fair, accounted."),
     "adapters": Lazy("engine.adapters_cli:adapters", "Make synthetic LoRA adapters."),
     "keys": Lazy("engine.cli:keys", "Make API keys for tenants."),

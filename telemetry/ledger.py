@@ -85,6 +85,7 @@ class Ledger:
         self._seq = 0
         self._sealed: list[tuple[MinuteRow, ...]] = []
         self._logs: deque[LogRow] = deque()
+        self._hold(self._view)  # whoever waits before the first plan is charged too
 
     # -- time
 

@@ -17,7 +17,7 @@ LIGHT = {
     "the scheduler": "engine.core engine.scheduling.scheduler engine.memory.residency",
     "the simulation": "engine.simulation.world engine.simulation.workload",
     "the front": "engine.serving.front engine.serving.completions engine.serving.load",
-    "the demo": "console.demo console.demo_replay console.demo_result",
+    "the demo": "console.demo.command console.demo.replay console.demo.director",
 }
 
 

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from console import demo_result
-from console.demo import Played, Script, default_store, first_line, next_commands
+from console.demo import result as demo_result
+from console.demo.command import next_commands
+from console.demo.script import Played, Script
+from console.demo.setup import default_store, first_line
 from engine.simulation.workload import read_workload
 from sample_incidents import incident_path
 from telemetry.records import RequestRecord

@@ -64,6 +64,16 @@ def test_the_matrix_closes_to_the_waits():
             assert close(charged, pool.total(f"wait_{reason}_s", tenant)), (tenant, reason)
 
 
+def test_a_wait_before_the_first_plan_is_charged_too():
+    pool = make_pool()
+    pool.world.run_to(1.0)
+    pool.ask(1.0, "a", 10, 2)
+    pool.world.run_to(1.5)
+    pool.run()
+    assert pool.total("wait_budget_s") == pytest.approx(0.5)
+    assert sum(c.charged_s for c in pool.charges() if c.reason == "budget") == pytest.approx(0.5)
+
+
 def test_the_stall_of_requests_equals_the_ledgers():
     pool = busy_pool(ticks=0.7)
     for tenant in "abc":

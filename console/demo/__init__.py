@@ -1,0 +1,1 @@
+"""`tenantscope demo`: a real pool, a noisy neighbour, the table, the report."""

@@ -1,0 +1,82 @@
+"""What a demo needs before it starts: adapters, keys, settings, and what will be downloaded."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from console.demo.script import Script
+from engine.config import Settings
+from engine.simulation.workload import Workload
+
+PROVISIONAL_S = 1.0
+
+Say = Callable[[str], None]
+
+
+def make_settings(
+    script: Script, adapters: list[tuple[str, str]]
+) -> tuple[Settings, dict[str, str]]:
+    """Settings of the demo's pool, and a fresh API key a tenant (kept in memory only)."""
+    from engine.serving.auth import new_key
+
+    keys: dict[str, str] = {}
+    tenants = []
+    for tenant in script.workload.tenants:
+        keys[tenant.name], digest = new_key()
+        tenants.append(replace(tenant, key_sha256=(digest,)))
+    settings = Settings(
+        engine="demo",
+        model=script.model,
+        policy=script.policies[0],
+        bucket_s=script.workload.bucket_s,
+        provisional_s=PROVISIONAL_S,
+        limits=script.workload.limits,
+        tenants=tuple(tenants),
+        adapters=tuple(adapters),
+    )
+    return settings, keys
+
+
+def make_adapters(workload: Workload, model: str, say: Say) -> list[tuple[str, str]]:
+    """The workload's synthetic adapters, made once and kept in the cache."""
+    from engine.model.cache import cache_folder
+    from engine.model.config import model_config
+    from engine.model.made_adapters import make_adapter
+
+    config = model_config(model)
+    folder = cache_folder() / "synthetic-adapters" / Path(model).name
+    made = 0
+    out = []
+    for spec in workload.adapters:
+        place = folder / f"rank{spec.rank}-seed{spec.seed}"
+        if not (place / "adapter_model.safetensors").exists():
+            make_adapter(place, config, spec.rank, seed=spec.seed)
+            made += 1
+        out.append((spec.name, str(place)))
+    if made:
+        say(f"made {made} synthetic LoRA adapters (random weights) in {folder}")
+    return out
+
+
+def first_line(model: str) -> str:
+    """What will be downloaded, how big, how long; or that nothing will."""
+    from engine.model.fetch import plan_download
+
+    if model == "synthetic":
+        return "Nothing will be downloaded: --model synthetic makes up a small random model."
+    plan = plan_download(model)
+    if plan is None:
+        return f"Nothing will be downloaded: {model} is in the cache. This takes about 4 minutes."
+    return (
+        f"Downloads {plan.what} ({plan.bytes / 1e6:.1f} MB) to {plan.to}, once: about "
+        f"{plan.bytes / 1e6 * 8 / 50:.0f} s at 50 Mbit/s. Then this takes about 4 minutes."
+    )
+
+
+def default_store() -> Path:
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data) / "tenantscope" / time.strftime("demo-%Y%m%d-%H%M%S")
