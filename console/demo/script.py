@@ -48,7 +48,7 @@ class Script:
         from engine.serving.faults import Faults
 
         if self.scenario == "slow":
-            return Faults(slow_factor=4.0, slow_from_s=self.calm_s)
+            return Faults(slow_factor=3.0, slow_from_s=self.calm_s)
         if self.scenario == "freeze":
             return Faults(freeze_at_s=self.calm_s + 5, freeze_s=5.0)
         return Faults()
