@@ -48,6 +48,8 @@ def serve(config: Path | None, store: Path, host: str, port: int, model: str | N
     """Serve the pool: an OpenAI-compatible API on loopback, its telemetry in a store."""
     from engine.config import read_settings
     from engine.errors import ConfigError, EngineError
+    from engine.serving.auth import KeyRing
+    from engine.serving.catalogue import Catalogue
 
     if config is None:
         raise click.UsageError(_NO_SETTINGS)
@@ -60,6 +62,9 @@ def serve(config: Path | None, store: Path, host: str, port: int, model: str | N
                 f"{config}: no [[tenant]] has a key_sha256, so nobody could call: "
                 "run 'tenantscope keys new' and put the digest there"
             )
+        # The front asks the same, but only after a model has been loaded.
+        KeyRing(settings.tenants)
+        Catalogue(settings)
     except ConfigError as e:
         raise click.UsageError(str(e)) from None
     try:
@@ -77,12 +82,16 @@ def _serve(settings: Settings, store: Path, host: str, port: int) -> None:
         nonlocal interrupted
         interrupted = signum == signal.SIGINT
         # The end is on its way and bounded; a second signal must not tear it apart.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in told_by:
+            signal.signal(number, signal.SIG_IGN)
         raise _Told
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    # A closed terminal asks to stop too, unless it was told not to (`nohup`).
+    told_by = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        told_by.append(signal.SIGHUP)
+    for number in told_by:
+        signal.signal(number, stop)
     try:
         with ServeProcesses(
             settings,

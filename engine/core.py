@@ -130,6 +130,7 @@ class EngineCore:
             policy=settings.policy,
             now=now,
         )
+        self._alive: set[str] = set()
         self._wake = threading.Condition()
         self._inbox: deque[tuple[Ask, float] | str] = deque()
         self._loads: deque[LoadDone] = deque()
@@ -152,8 +153,12 @@ class EngineCore:
         return known.key if known else None
 
     def submit(self, ask: Ask) -> None:
-        """The request waits from now on; it is looked at when the next step is planned."""
+        """The request waits from now on; it is looked at when the next step is planned. Raises
+        EngineError when a request of that id is still alive."""
         with self.ledger.lock:
+            if ask.request_id in self._alive:
+                raise EngineError(f"request id {ask.request_id!r} is in use: ids are used once")
+            self._alive.add(ask.request_id)
             joined = self.ledger.joined(
                 ask.request_id, ask.tenant, ask.arrived_s, self._clock.now()
             )
@@ -194,7 +199,7 @@ class EngineCore:
                 self.scheduler.policy,
                 self.scheduler.policy_version,
                 self.scheduler.running,
-                self.scheduler.waiting + len(self._inbox),
+                self.scheduler.waiting + sum(not isinstance(i, str) for i in self._inbox),
                 self.ledger.last_token_age_s,
                 self._steps,
                 self._output_tokens,
@@ -232,16 +237,22 @@ class EngineCore:
             self._transfers.begin(order)
         self._stepped = bool(plan.segments)
         if not plan.segments:
-            return StepResult((), self.scheduler.take_ended())
+            with self.ledger.lock:
+                return StepResult((), self._over(self.scheduler.take_ended()))
         outcome = self._execute(plan)
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
             settled = self.scheduler.settle(plan, outcome)
-            self._scale_costs()
+            if not outcome.failed:
+                self._scale_costs()
             self._step_since = None
             self._steps += 1
             self._output_tokens += len(settled.tokens)
-        return StepResult(settled.tokens, settled.ended)
+            return StepResult(settled.tokens, self._over(settled.ended))
+
+    def _over(self, ended: tuple[Ending, ...]) -> tuple[Ending, ...]:
+        self._alive.difference_update(e.request_id for e in ended)
+        return ended
 
     def _scale_costs(self) -> None:
         if self._trim is None or self._step_since is None or self._step_expected_s <= 0:
@@ -289,7 +300,7 @@ class EngineCore:
     # -- the timer thread
 
     def start(self) -> None:
-        """Write the run's first rows and start the timer."""
+        """Start the timer."""
         self._timer = threading.Thread(target=self._run_timer, name="ledger-timer", daemon=True)
         self._timer.start()
 
@@ -299,7 +310,7 @@ class EngineCore:
             now = self._clock.now()
             self.ledger.tick(now)
             gap = self.ledger.smallest_gap_s
-            if gap is not None and self._step_since is not None and now - self._step_since > gap:
+            if gap is not None:
                 self.scheduler.overdue(now)
             self._check_wall()
             due = now - self._last_collect_s >= self._settings.provisional_s
@@ -307,7 +318,11 @@ class EngineCore:
             if batches:
                 self._last_collect_s = now
         for batch in batches:
-            self._emit(batch)
+            try:
+                self._emit(batch)
+            except Exception as e:  # a telemetry fault never touches serving, nor ends the timer
+                with self.ledger.lock:
+                    self._log_event("fault", f"a batch could not be sent: {type(e).__name__}: {e}")
 
     def _run_timer(self) -> None:
         interval = min(TICK_S, self._settings.provisional_s)

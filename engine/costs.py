@@ -4,7 +4,8 @@
     c_j = alpha*prefill_j + beta*decode_j + gamma*context_j + delta*adapters_j
 
 over tenants j; prefill and recompute tokens, decode rows, keys attended, distinct adapters (one
-used by several segments is split over them). Fitted once at warm-up, versioned. Pure.
+used by several segments is split over them). Fitted at warm-up, its scale once more in service
+(`Trim`), versioned. Pure.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from engine.costs import CostModel, StepFeatures, fit
 from engine.scheduling.plan import Runner, Segment, StepPlan
 
 REPEATS = 3
-# What planning, settling and handing out a step costs beside the runner, per row: measured with
-# the core around an empty runner.
+FEWEST = 6  # shapes: the model has five coefficients
+# What planning, settling and handing out a step costs beside the runner: measured with the core
+# around an empty runner.
 OVERHEAD_S = 0.0015
 
 
@@ -62,8 +63,12 @@ def shapes(limits: Limits, adapters: int, pages: int) -> list[Shape]:
         return inside and s.rows * row + prefill <= pages and s.adapters <= adapters
 
     kept = [s for s in wanted if fits(s)]
-    # A pool too small for these still has to be measured: the smallest steps always fit.
-    return kept or [Shape(chunk=1), Shape(chunk=min(size, longest))]
+    if len(kept) < FEWEST:
+        # A pool too small for these still has to be measured; steps of one page always fit.
+        small = [Shape(chunk=n, adapters=one) for n in (1, 2, 4, size // 2, size - 1)]
+        small += [Shape(rows=1, context=n, adapters=one) for n in (1, size // 2, size - 1)]
+        kept += [s for s in small if fits(s)]
+    return kept
 
 
 def plan_of(shape: Shape, step: int, limits: Limits, keys: Sequence[str], pages: int) -> StepPlan:

@@ -175,6 +175,7 @@ class Interference:
                     mine -= self._own.get(victim, 0.0)
                 row[0] += mine
                 row[own] = 0.0
+            np.maximum(row, 0.0, out=row)  # differences of sums: no -1e-16 s in the books
             fixed = len(_FIXED)
             for i, (kind, _) in enumerate(_FIXED):
                 if row[i]:

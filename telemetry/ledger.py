@@ -128,8 +128,6 @@ class Ledger:
         self._now = until
         for booking in self._slo.due(until):
             self._book(booking)
-        for tenant, since in self._view.oldest_since_s.items():
-            self._tenant(tenant).oldest(until - since)
         if self._populace:
             self._engine.token_age(until - self._last_progress_s)
 
@@ -197,6 +195,7 @@ class Ledger:
         """From `now` until the next call the world is as `view` says."""
         with self.lock:
             self._advance(now)
+            self._note_oldest()
             self._close_step()
             self._view, self._view_since = view, self._now
             if view.predicted_s is not None:
@@ -230,6 +229,11 @@ class Ledger:
                 self._engine.base_cost_s += max(0.0, view.predicted_s - billed)
             if made:
                 self._last_progress_s = self._now
+            # The step is over: what passes until the next plan stalls nobody.
+            for tenant in view.in_step:
+                count = self._matrix.count(tenant, STALL)
+                if count:
+                    self._matrix.change(tenant, STALL, -count)
 
     def _close_step(self) -> None:
         view = self._view
@@ -343,7 +347,7 @@ class Ledger:
 
     @property
     def last_token_age_s(self) -> float:
-        """Seconds since the last token while there is work; 0 without work."""
+        """Seconds since a token was computed or generated while there is work; 0 without work."""
         return self._now - self._last_progress_s if self._populace else 0.0
 
     # -- the way out
@@ -352,6 +356,7 @@ class Ledger:
         """What is to be sent: buckets sealed since the last call, then the open one as it is."""
         with self.lock:
             self._advance(now)
+            self._note_oldest()
             identity = self.identity
             logs = tuple(self._logs)
             self._logs.clear()
@@ -375,7 +380,13 @@ class Ledger:
                 logs = ()
             return batches
 
+    def _note_oldest(self) -> None:
+        """Ages only grow while a view is in force: its end, and a bucket's, is early enough."""
+        for tenant, since in self._view.oldest_since_s.items():
+            self._tenant(tenant).oldest(self._now - since)
+
     def _seal(self, end: float) -> None:
+        self._note_oldest()
         self._sealed.append(self._rows(end))
         self._logs.extend(self._sampler.take())
         self._matrix.drain()

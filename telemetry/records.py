@@ -94,7 +94,7 @@ class TenantMinute:
     swap_in_bytes: int | None = count("By", "adapter bytes copied to the device")
     swap_out_bytes: int | None = count("By", "adapter bytes evicted from the device")
     load_s: float | None = seconds("time its adapters were loading")
-    evictions_suffered: int | None = count("eviction", "its adapters were evicted by others")
+    evictions_suffered: int | None = count("eviction", "its adapters were evicted, by itself too")
     evictions_caused: float | None = gauge(
         Kind.SUM, "{eviction}", "evictions, in proportion to pages above fair share"
     )

@@ -41,7 +41,7 @@ class Holdings:
 
 
 class PagePool:
-    """One allocator for KV and adapters. All operations are O(pages moved)."""
+    """One allocator for KV and adapters. Taking and giving back are O(pages moved)."""
 
     def __init__(self, pages: int, page_bytes: int) -> None:
         if pages < 1 or page_bytes < 1:
@@ -123,9 +123,6 @@ class PagePool:
                 adapters[tenant] = adapters.get(tenant, 0.0) + part
         kv = {t: n * size for t, n in self._kv.items()}
         return Holdings(kv, adapters, cached, len(self._free) * size)
-
-    def kv_bytes(self, tenant: str) -> int:
-        return self._kv.get(tenant, 0) * self.page_bytes
 
     def check_integrity(self) -> None:
         """Every page is in exactly one place. Raises ValueError naming the first that is not."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from engine.memory.pool import PagePool, Short
 
+BROKEN_S = 30.0  # a load that failed is not tried again before
 EVICTION_MEMORY_S = 600.0  # how long an eviction is remembered when a reload is charged
 
 
@@ -66,6 +67,7 @@ class _Entry:
     order: LoadOrder | None = None
     ordered_s: float = 0.0
     broken: str | None = None
+    broken_s: float = 0.0
 
 
 class Residency:
@@ -93,19 +95,18 @@ class Residency:
     def pages_needed(self, key: str) -> int:
         return self._entries[key].pages_needed
 
-    def broken(self, key: str) -> str | None:
-        """Why the adapter cannot be loaded, when its last load failed."""
-        return self._entries[key].broken
-
-    def device_keys(self) -> tuple[str, ...]:
-        return tuple(k for k, e in self._entries.items() if e.place is Place.DEVICE)
+    def broken(self, key: str, now: float) -> str | None:
+        """Why the adapter could not be loaded lately; None once it may be tried again."""
+        entry = self._entries[key]
+        return entry.broken if now - entry.broken_s < BROKEN_S else None
 
     def try_order(
         self, key: str, tenant: str, now: float, *, keep_free: int = 0
     ) -> tuple[LoadOrder | Short | None, list[Eviction]]:
-        """Begin to bring an adapter in. None: it is there or on its way. Short: no pages."""
+        """Begin to bring an adapter in, leaving `keep_free` pages. None: it is there, on its way,
+        or broken. Short: no pages."""
         entry = self._entries[key]
-        if entry.place in (Place.DEVICE, Place.LOADING):
+        if entry.place in (Place.DEVICE, Place.LOADING) or self.broken(key, now):
             return None, []
         short, evictions = self.make_room(entry.pages_needed + keep_free, tenant, now, sparing=key)
         if short is not None:
@@ -131,7 +132,7 @@ class Residency:
             entry.place, entry.last_used_s, entry.last_tenant = Place.DEVICE, now, order.tenant
         else:
             self._pool.give_back_adapter(key)
-            entry.place, entry.broken = Place.DISK, error
+            entry.place, entry.broken, entry.broken_s = Place.DISK, error, now
         return Arrived(key, order.tenant, size, now - entry.ordered_s, error)
 
     def pin(self, key: str) -> None:

@@ -19,7 +19,7 @@ def tpot_s(request: Request) -> float | None:
 def record(
     request: Request, outcome: Outcome, now: float, identity: Identity, base: ClockBase
 ) -> RequestRecord:
-    """Milestones never reached are None; so are the waits of a phase that never came to an end."""
+    """Milestones never reached are None, and so is what is counted from them."""
     ask, waits = request.ask, request.waits
 
     def unix(at: float | None) -> float | None:
@@ -51,7 +51,7 @@ def record(
         recomputed_tokens=request.recomputed,
         preemptions=request.preemptions,
         adapter_state=request.adapter_state,
-        wait_front_s=ask.admitted_s - ask.arrived_s,
+        wait_front_s=request.joined_s - ask.arrived_s,  # and on the way from there
         wait_slot_s=slot,
         wait_budget_s=budget,
         wait_kv_s=kv,

@@ -17,7 +17,7 @@ class Ask:
     """A request as it arrives at the pool, already admitted by the front.
 
     `adapter` is the content hash, None for the base model. `arrived_s` is the arrival at the
-    front, `admitted_s` the hand-over to the pool, both engine time.
+    front, `admitted_s` when the front let it through, both engine time.
     """
 
     request_id: str
@@ -58,6 +58,7 @@ class Request:
 
     ask: Ask
     sequence: int  # order of arrival at the pool
+    joined_s: float  # reached the pool; its waits are counted from here
     state: State = State.WAITING
     output: list[int] = field(default_factory=list)
     pages: list[int] = field(default_factory=list)

@@ -15,19 +15,23 @@ from engine.clock import ClockBase
 from engine.config import Limits
 from engine.costs import CostModel, StepCost
 from engine.memory.pool import PagePool, Short
-from engine.memory.residency import Eviction, LoadOrder, Place, Residency
+from engine.memory.residency import Eviction, LoadOrder, Residency
 from engine.scheduling.budget import StepBudget
 from engine.scheduling.life import record
 from engine.scheduling.plan import Segment, StepOutcome, StepPlan
 from engine.scheduling.policies import POLICIES
 from engine.scheduling.policies.base import Policy, Scan
 from engine.scheduling.policies.counters import Counters
+from engine.scheduling.prefetch import Prefetch
 from engine.scheduling.request import Ask, Outcome, Request, State
 from engine.scheduling.telling import Teller
 from engine.scheduling.waits import SCHEDULED, SHARED, WaitBook
 from telemetry.interference import adapter_group
 from telemetry.ledger import Ledger
 from telemetry.views import TenantWork
+
+# Requests looked at in one plan at most: a step must not take longer the longer the queue is.
+EXAMINED_MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,10 @@ class Scheduler:
         self._live: dict[str, Request] = {}
         self._queues: dict[str, deque[Request]] = {}
         self._running: list[Request] = []  # in order of admission
-        self._examined: list[Request] = []  # waiting, with a reason of their own
-        self._orders: list[LoadOrder] = []
+        self._examined: dict[str, Request] = {}  # waiting, with a reason of their own
+        self._prefetch = Prefetch(
+            residency, limits.prefetch, lambda r: self._pages(r.length), self._evicted
+        )
         self._forgotten: list[str] = []
         self._ended: list[Ending] = []
         self._arrivals = 0
@@ -117,13 +123,18 @@ class Scheduler:
 
     def why_impossible(self, ask: Ask) -> str | None:
         """Why this request could never be served, in a sentence with both numbers."""
+        if not ask.prompt or ask.max_tokens < 1:
+            return (
+                f"a prompt of {len(ask.prompt)} tokens and max_tokens {ask.max_tokens}: "
+                "both must be at least 1"
+            )
         tokens = len(ask.prompt) + ask.max_tokens
         if tokens > self._limits.max_context:
             return (
                 f"prompt and max_tokens are {tokens} tokens; "
                 f"a request may hold {self._limits.max_context}"
             )
-        needed = self._pages(tokens)
+        needed = self._pages(tokens - 1)  # the last token is never attended
         if ask.adapter is not None:
             if not self._residency.knows(ask.adapter):
                 return f"adapter {ask.adapter_name or ask.adapter} is not known to this pool"
@@ -134,12 +145,18 @@ class Scheduler:
             )
         return None
 
+    def _why_broken(self, ask: Ask) -> str | None:
+        if ask.adapter is None:
+            return None
+        why = self._residency.broken(ask.adapter, self._ledger.now)
+        return None if why is None else f"its adapter could not be loaded: {why}"
+
     # -- the outside world, between steps
 
     def submit(self, ask: Ask, joined_s: float) -> None:
         """A request that has waited since `joined_s` (booked with the ledger at that instant)."""
         self._book.advance(self._ledger.now)
-        request = Request(ask, self._arrivals, policy_version=self.policy_version)
+        request = Request(ask, self._arrivals, joined_s, policy_version=self.policy_version)
         self._arrivals += 1
         self._live[ask.request_id] = request
         self._book.join(request.waits, joined_s)
@@ -153,7 +170,7 @@ class Scheduler:
             self._ledger.count(ask.tenant, "adapter_lookups")
             self._ledger.count(ask.tenant, f"found_{place.value}")
             self._ledger.adapter(ask.adapter).lookups += 1
-        impossible = self.why_impossible(ask)
+        impossible = self.why_impossible(ask) or self._why_broken(ask)
         if impossible is not None:
             self._end(request, Outcome.FAILED, impossible)
 
@@ -191,8 +208,15 @@ class Scheduler:
         return previous
 
     def overdue(self, now: float) -> None:
-        """Book gap targets that running sequences have passed; for a step that takes too long."""
-        for request in self._running:
+        """Book gap targets passed by sequences that have begun and get no token: running ones in
+        a step that takes too long, and preempted ones (at the front of their queues)."""
+        begun = list(self._running)
+        for queue in self._queues.values():
+            for request in queue:
+                if not request.preemptions:
+                    break
+                begun.append(request)
+        for request in begun:
             if request.last_token_s is not None:
                 self._ledger.gap(request.ask.request_id, now - request.last_token_s)
 
@@ -210,7 +234,8 @@ class Scheduler:
         # prefills under way, those prefills (who was left out last goes first), and admissions.
         decoding = [r for r in self._running if _decodes(r)]
         filling = [r for r in self._running if not _decodes(r)]
-        before, self._examined = self._examined, []
+        before, self._examined = self._examined, {}
+        self._prefetch.begin()
         self._continue(decoding, budget, segments)
         if filling:
             self._admit(budget, segments, now, filling)
@@ -219,12 +244,13 @@ class Scheduler:
         if stop is None:
             # Whoever arrives from now on waits for a slot, or for this step to end.
             stop = "slot" if len(self._running) >= self._limits.slots else "budget"
-        examined = {r.ask.request_id for r in self._examined}
-        for request in before:
-            waits = request.state is not State.RUNNING and request.state is not State.ENDED
-            if waits and request.ask.request_id not in examined:
+        for request in before.values():
+            waits = request.state in (State.WAITING, State.PREEMPTED)
+            if waits and request.ask.request_id not in self._examined:
                 self._wait(request, SHARED)
-        self._look_ahead(now)
+        if self._queues and self._limits.prefetch:
+            ahead = self._policy.scan(self._queues, self._counters)
+            self._prefetch.look_ahead(ahead, self._examined.values(), now, idle=not self._running)
         self._book.flip(stop)
         for tenant in [t for t, q in self._queues.items() if not q]:
             del self._queues[tenant]
@@ -237,11 +263,11 @@ class Scheduler:
             self.costs.version,
             stop,
             self._running,
-            self._examined,
+            tuple(self._examined.values()),
             self._queues,
         )
-        planned = Planned(plan, tuple(self._forgotten), tuple(self._orders))
-        self._forgotten, self._orders = [], []
+        planned = Planned(plan, tuple(self._forgotten), self._prefetch.take_orders())
+        self._forgotten = []
         return planned
 
     def settle(self, plan: StepPlan, outcome: StepOutcome) -> Settled:
@@ -255,13 +281,14 @@ class Scheduler:
             request = self._live.get(segment.request_id)
             if request is None:
                 continue
-            request.stall_s += stall - own.get(segment.request_id, 0.0)
-            done = work.setdefault(request.tenant, TenantWork())
-            self._computed(request, segment, done)
             failure = outcome.failed.get(segment.request_id)
             if failure is not None:
                 self._end(request, Outcome.FAILED, failure)
-            elif segment.samples:
+                continue
+            request.stall_s += stall - own.get(segment.request_id, 0.0)
+            done = work.setdefault(request.tenant, TenantWork())
+            self._computed(request, segment, done)
+            if segment.samples:
                 token = outcome.tokens[segment.request_id]
                 tokens.append((segment.request_id, token))
                 done.output += 1
@@ -341,6 +368,7 @@ class Scheduler:
         if victim is grower and len(self._running) == 1 and self._residency.pinned_bytes():
             self._residency.keep_only(set())  # nobody else gives way: adapters fetched ahead go
             return
+        self._tell.blame("preemptions_caused", grower.tenant)
         self._leave_pages(victim, now)
         self._running.remove(victim)
         victim.state = State.PREEMPTED
@@ -352,7 +380,6 @@ class Scheduler:
         self._wait(victim, SHARED)
         self._ledger.count(victim.tenant, "preemptions_suffered")
         self._ledger.engine_count("preemptions")
-        self._tell.blame("preemptions_caused", grower.tenant)
         self._tell.event(
             "preempt",
             victim.tenant,
@@ -423,8 +450,10 @@ class Scheduler:
         prefills under way (`filling`)."""
         scan: Scan | None = None
         passed_by: list[Request] = []
-        fetching = 0
-        while self._queues:
+        least_refused: int | None = None  # pages: whoever needs as many is short too
+        for _ in range(EXAMINED_MOST):
+            if not self._queues:
+                return None
             if len(self._running) >= self._limits.slots:
                 return "slot"
             if budget.tokens < 1:
@@ -433,19 +462,20 @@ class Scheduler:
             request = scan.head()
             if request is None or not self._policy.overtakes(request, filling, self._counters):
                 return None
+            self._prefetch.look_at(request)
             adapter = request.ask.adapter
-            if adapter is not None and self._residency.place(adapter) is not Place.DEVICE:
-                self._fetch(request, adapter, now)
+            if adapter is not None and not self._prefetch.on_device(adapter):
+                self._prefetch.fetch(request, adapter, now, idle=not self._running)
                 self._examine(request, adapter_group(adapter), "adapter")
-                fetching += 1
-                if fetching >= max(1, self._limits.prefetch):
-                    return "budget"
                 scan.passed()
                 continue
             if not budget.allows(adapter):
                 self._examine(request, "budget", "budget")
                 return "budget"
-            if not self._room_for(request, now):
+            needed = self._pages(request.length)
+            refused = least_refused is not None and needed >= least_refused
+            if refused or not self._take_pages(request, needed, now):
+                least_refused = needed if least_refused is None else min(needed, least_refused)
                 self._examine(request, "kv", "kv")
                 if request.bypassed >= self._limits.bypass:
                     return "kv"
@@ -459,28 +489,17 @@ class Scheduler:
             segment = self._segment(request, budget)
             if segment is not None:
                 segments.append(segment)
-        return None
+        return "budget"
 
     def _examine(self, request: Request, group: str, reason: str) -> None:
-        if request not in self._examined:
-            self._examined.append(request)
+        self._examined[request.ask.request_id] = request
         self._wait(request, group, reason)
 
-    def _room_for(self, request: Request, now: float) -> bool:
-        """Pages for all tokens it has and a watermark, evicting idle adapters; never preempting.
-
-        With nothing running there is nobody to wait for: the watermark and the pins go."""
-        needed = self._pages(request.length)
-        watermark = len(self._running)
-        key = request.ask.adapter
-        short, evictions = self._residency.make_room(
-            needed + watermark, request.tenant, now, sparing=key
-        )
-        if short is not None and not self._running:
-            self._residency.keep_only(set())
-            short, evictions = self._residency.make_room(needed, request.tenant, now, sparing=key)
-        self._evicted(evictions)
-        if short is not None:
+    def _take_pages(self, request: Request, needed: int, now: float) -> bool:
+        """Pages for all tokens it has, leaving a watermark of one a running sequence; evicts idle
+        adapters, never preempts."""
+        running = len(self._running)
+        if not self._prefetch.make_room(request, needed, running, now, idle=not running):
             return False
         pages = self._pool.try_take_kv(request.tenant, needed)
         if isinstance(pages, Short):
@@ -505,30 +524,6 @@ class Scheduler:
             request.first_scheduled_s = now
             self._ledger.first_scheduled(ask.request_id)
         self._wait(request, SCHEDULED)
-
-    def _fetch(self, request: Request, adapter: str, now: float) -> None:
-        self._residency.pin(adapter)
-        order, evictions = self._residency.try_order(adapter, request.tenant, now)
-        self._evicted(evictions)
-        if isinstance(order, LoadOrder):
-            self._orders.append(order)
-
-    def _look_ahead(self, now: float) -> None:
-        """Bring in the adapters of the first heads in policy order, while the step runs, and
-        keep those and no others from eviction: else a long queue would evict its own head's."""
-        wanted: set[str] = set()
-        if self._limits.prefetch and self._queues:
-            scan = self._policy.scan(self._queues, self._counters)
-            for _ in range(self._limits.prefetch):
-                request = scan.head()
-                if request is None:
-                    break
-                adapter = request.ask.adapter
-                if adapter is not None:
-                    self._fetch(request, adapter, now)
-                    wanted.add(adapter)
-                scan.supposed()
-        self._residency.keep_only(wanted | {r.ask.adapter for r in self._examined if r.ask.adapter})
 
     # -- bookkeeping
 
@@ -559,6 +554,8 @@ class Scheduler:
             if queue is not None and request in queue:
                 queue.remove(request)
                 self._counters.left_queue(ask.tenant)
+        if outcome is not Outcome.FINISHED and request.last_token_s is not None:
+            self._ledger.gap(ask.request_id, now - request.last_token_s)
         if request.charged_prompt:
             never = len(ask.prompt) - min(request.high_water, len(ask.prompt))
             self._counters.refund_prompt(ask.tenant, never)

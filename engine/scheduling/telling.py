@@ -100,8 +100,7 @@ class Teller:
             self._ledger.engine_count("evictions")
             if e.suffered is not None:
                 self._ledger.count(e.suffered, "swap_out_bytes", e.bytes)
-                if e.suffered != e.cause:
-                    self._ledger.count(e.suffered, "evictions_suffered")
+                self._ledger.count(e.suffered, "evictions_suffered")
             self.blame("evictions_caused", e.cause)
             self.event("evict", e.suffered, adapter=e.key, cause=e.cause, value=float(e.bytes))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from engine.clock import TurnedClock
 from engine.config import Limits, Settings, Slo, Tenant
@@ -25,13 +25,23 @@ class Pool:
     clock: TurnedClock
     batches: list[Batch] = field(default_factory=list)
 
-    def ask(self, at: float, tenant: str, prompt: int, out: int, adapter: str | None = None, **kw):
-        """A request that arrives at `at`."""
+    def ask(
+        self,
+        at: float,
+        tenant: str,
+        prompt: int,
+        out: int,
+        adapter: str | None = None,
+        *,
+        link_s: float = 0.0,
+        **kw,
+    ):
+        """A request that arrives at `at` and reaches the pool `link_s` later."""
         name = f"{tenant}-{len(self._asked)}"
         self._asked.append(name)
         key = None if adapter is None else "key-" + adapter
         ask = Ask(name, tenant, tuple(range(prompt)), out, at, at, key, adapter, **kw)
-        self.world.at(at, lambda: self.core.submit(replace(ask, admitted_s=self.clock.now())))
+        self.world.at(at + link_s, lambda: self.core.submit(ask))
         return name
 
     def run(self, until: float = float("inf"), ticks: float | None = None):
@@ -93,6 +103,7 @@ def make_pool(
     link_bytes_per_s: float = 1e7,
     weights: dict[str, float] | None = None,
     freeze: tuple[float, float] | None = None,
+    runner=None,
     **limits,
 ) -> Pool:
     clock = TurnedClock(wall_s=1_800_000_003.0)
@@ -115,7 +126,7 @@ def make_pool(
         settings,
         Identity("test", "run", "main"),
         clock,
-        CostRunner(world, costs, slowdown, freeze),
+        runner or CostRunner(world, costs, slowdown, freeze),
         VirtualLink(world, PAGE_BYTES, link_bytes_per_s),
         PagePool(pages, PAGE_BYTES),
         costs,

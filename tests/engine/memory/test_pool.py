@@ -139,7 +139,9 @@ def test_loading_twice_is_one_load_and_a_failed_load_gives_its_pages_back():
     assert r.arrived("x", 1, "bad bytes").error == "bad bytes"
     assert pool.free_pages == 20
     assert r.place("x") is Place.DISK
-    assert isinstance(r.try_order("x", "a", 2)[0], LoadOrder)
+    assert r.broken("x", 2) == "bad bytes"
+    assert r.try_order("x", "a", 2) == (None, []), "a broken adapter evicts nobody, for a while"
+    assert isinstance(r.try_order("x", "a", 32)[0], LoadOrder)
 
 
 def test_a_reload_is_charged_to_the_evictor_a_cold_load_to_the_waiter():
