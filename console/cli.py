@@ -6,15 +6,20 @@ Imports nothing but click until a command is invoked, so that `--help` is quick.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import click
 
 OK, FAILED, USAGE, RETRY, INTERRUPTED = 0, 1, 2, 3, 130
+
+# Where these come without a file's name it is the output that cannot take more.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # Packages whose own exceptions are worded for people; whatever else is raised is a bug.
 OURS = ("engine", "telemetry", "postmortem", "console", "kernels", "sample_incidents")
@@ -106,6 +111,12 @@ def tenantscope() -> None:
 
     An engine that serves many tenants' LoRA adapters on one model, writes down who waited behind
     whom, and explains it.
+
+    \b
+    Begin with one of these:
+      tenantscope demo --replay                a recorded incident, in the live table
+      tenantscope demo                         the same, live, on this machine
+      tenantscope postmortem report --help     how to explain what was stored
     """
 
 
@@ -124,15 +135,18 @@ def exit_code(error: BaseException) -> int | None:
             return CODES[kind.__name__]
     if kinds:
         return FAILED
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
         return FAILED
     return None
 
 
 def sentence(error: BaseException) -> str:
     """What an error says, without its class."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is not None:
+            return f"{error.filename}: {error.strerror}"
+        if error.errno in FULL:
+            return f"the output cannot be written: {error.strerror}"
     return str(error) or type(error).__name__
 
 
@@ -144,6 +158,7 @@ def invoke(args: Sequence[str] | None = None, group: click.Command = tenantscope
             prog_name="tenantscope",
             standalone_mode=False,
         )
+        _flush()  # what cannot be written is found out here, not after the exit code is given
     except click.ClickException as e:
         e.show()
         return e.exit_code
@@ -151,18 +166,37 @@ def invoke(args: Sequence[str] | None = None, group: click.Command = tenantscope
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader left (`| head`): no error, but stdout must not be flushed into it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader left (`| head`): no error to tell
         return FAILED
     except Exception as e:
         code = exit_code(e)
         if code is None:
             raise
+        if isinstance(e, OSError) and e.filename is None:
+            _drop_output()
         click.echo(f"tenantscope: {sentence(e)}", err=True)
         return code
     return result if isinstance(result, int) else OK
 
 
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """What is left in stdout's buffer must not be flushed at exit, where it would fail again."""
+    if sys.stdout is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def main() -> None:
     """The console script."""
-    sys.exit(invoke())
+    code = invoke()
+    if any(t.name == "feed" and t.is_alive() for t in threading.enumerate()):
+        # A feed that hangs in native code would abort the interpreter on its way out.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

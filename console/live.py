@@ -37,11 +37,15 @@ from console.widgets.lines import Lines
 from telemetry.plain import safe as plain
 
 PERIOD_S = 0.5
+FEED_THREAD = "feed"
+LEAVE_S = 5.0  # how long a question under way may still take when the screen is left
 SILENCE_S = 5.0  # a feed that has not answered for so long is said to be silent
 ROOMY_LINES = 32
 WIDE_CELLS = 100  # with room to spare the panels keep a cell to the edges
-TICKER_LINES, ROOMY_TICKER_LINES = 4, 9
-VERDICT_LINES, ROOMY_VERDICT_LINES = 5, 8
+LOW_LINES = 20  # below it the strips and the verdict make room for the tenants
+LOW_TICKER_LINES, TICKER_LINES, ROOMY_TICKER_LINES = 2, 4, 9
+LOW_VERDICT_LINES, VERDICT_LINES, ROOMY_VERDICT_LINES = 3, 5, 8
+LOW_STRIPS = slice(2, 4)  # how long is waited, and behind whom
 BANNER_LINES = 2
 
 THEME = Theme(
@@ -116,6 +120,10 @@ def sentence_of(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def by_height(height: int, low: int, usual: int, roomy: int) -> int:
+    return roomy if height >= ROOMY_LINES else usual if height >= LOW_LINES else low
+
+
 class LiveApp(App[None]):
     """The console's first screen.
 
@@ -133,6 +141,7 @@ class LiveApp(App[None]):
         Binding("space", "pause", "pause"),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "interrupt", "interrupt", show=False, priority=True),
     ]
 
     picture: reactive[Snapshot | None] = reactive(None, init=False, layout=False)
@@ -159,8 +168,10 @@ class LiveApp(App[None]):
         self._latest: Snapshot | None = None
         self._paused = False
         self._over = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name=FEED_THREAD, daemon=True)
         self._ticker_most = TICKER_LINES
         self._acting = False
+        self.interrupted = False
         # Held here, not queried: figures go on arriving while another screen lies on top.
         self._panels = {
             name: Lines(draw, id=name)
@@ -187,7 +198,18 @@ class LiveApp(App[None]):
         self._fit(self.size)
         self.set_interval(1.0, self.check_feed)
         self._heard_at = self._monotonic()
-        threading.Thread(target=self._poll, name="feed", daemon=True).start()
+        self._poller.start()
+
+    def show(self) -> None:
+        """Run, and come back when the feed's last question is answered: a thread inside native
+        code takes the process down with it when the interpreter ends. Raises KeyboardInterrupt
+        where Ctrl-C ended it."""
+        self.run()
+        self._over.set()
+        if self._poller.ident is not None:
+            self._poller.join(LEAVE_S)
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def on_unmount(self) -> None:
         self._over.set()
@@ -198,13 +220,16 @@ class LiveApp(App[None]):
     def _fit(self, size: Size) -> None:
         roomy = size.height >= ROOMY_LINES
         self.screen_stack[0].set_class(roomy, "-roomy")
+        self.screen_stack[0].set_class(size.height < LOW_LINES, "-low")
         self.screen_stack[0].set_class(size.width >= WIDE_CELLS, "-wide")
-        self._ticker_most = ROOMY_TICKER_LINES if roomy else TICKER_LINES
+        self._ticker_most = by_height(
+            size.height, LOW_TICKER_LINES, TICKER_LINES, ROOMY_TICKER_LINES
+        )
         self._fit_ticker()
 
     def _fit_ticker(self) -> None:
         told = len(self.picture.ticker) if self.picture is not None else 0
-        lines = min(self._ticker_most, max(TICKER_LINES, told + 1))
+        lines = min(self._ticker_most, max(min(self._ticker_most, TICKER_LINES), told + 1))
         self._panels["ticker"].styles.height = lines
 
     # The feed's thread.
@@ -269,11 +294,13 @@ class LiveApp(App[None]):
         ]
 
     def _verdict(self, cells: int, lines: int) -> Sequence[Line]:
-        most = ROOMY_VERDICT_LINES if self.size.height >= ROOMY_LINES else VERDICT_LINES
+        height = self.size.height
+        most = by_height(height, LOW_VERDICT_LINES, VERDICT_LINES, ROOMY_VERDICT_LINES)
         return verdict_lines(self.picture, cells, most) if self.picture else (Line(),)
 
     def _strips(self, cells: int, lines: int) -> Sequence[Line]:
-        return strip_lines(self.picture, cells) if self.picture else ()
+        strips = strip_lines(self.picture, cells) if self.picture else ()
+        return strips[LOW_STRIPS] if self.size.height < LOW_LINES else strips
 
     def _tenants(self, cells: int, lines: int) -> Sequence[Line]:
         s = self.picture
@@ -292,6 +319,11 @@ class LiveApp(App[None]):
         if not self._paused and self._latest is not None:
             self.picture = self._latest
         self._panels["header"].redraw()
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C means here what it means in any command; the caller gives the exit code."""
+        self.interrupted = True
+        self.exit()
 
     def action_help(self) -> None:
         self.push_screen(Help())

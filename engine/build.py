@@ -16,7 +16,7 @@ from engine.clock import Clock
 from engine.config import Settings
 from engine.core import EngineCore, KnownAdapter
 from engine.costs import CostModel, Trim
-from engine.errors import ConfigError
+from engine.errors import AdapterError, ConfigError
 from engine.loading import LoaderThread
 from engine.memory.pool import PagePool
 from engine.model.loaders import LoadedModel
@@ -86,7 +86,8 @@ def build_core(
 ) -> EngineCore:
     """A warm core, its run announced. `wrap` may put a runner around the real one (faults).
 
-    Raises ConfigError when the pool is too small, AdapterError for a bad adapter folder.
+    Raises ConfigError when the pool is too small. An adapter folder that is refused is left out,
+    said, and written down.
     """
     limits = settings.limits
     page_bytes = kv_page_bytes(model.config, limits.page_tokens, model.dtype)
@@ -99,8 +100,14 @@ def build_core(
     runner = TorchRunner(model, pages, limits.page_tokens)
     library = AdapterLibrary(model, page_bytes, limits.host_adapters)
     known: list[KnownAdapter] = []
+    left_out: list[str] = []
     for name, folder in settings.adapters:
-        weights = library.add(Path(folder))
+        try:
+            weights = library.add(Path(folder))
+        except AdapterError as e:  # a bad adapter hurts only those who name it
+            say(f"adapter {name!r} is left out: {e}")
+            left_out.append(name)
+            continue
         if weights.pages >= pages:
             raise ConfigError(
                 f"adapter {name!r} needs {weights.pages} pages, the pool has {pages}: "
@@ -147,7 +154,8 @@ def build_core(
             cost_version=costs.version,
             costs=costs.dump(),
             config=json.dumps(settings.public()),
-        )
+        ),
+        tuple(left_out),
     )
     core.start()
     return core

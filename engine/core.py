@@ -9,6 +9,7 @@ ledger's lock orders them; it is never held while a step executes. Knows no tens
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -273,7 +274,9 @@ class EngineCore:
         try:
             return self._runner.execute(plan)
         except Exception as e:
-            reason = f"the step failed: {type(e).__name__}: {e}"
+            # The text may hold anything: it is for the operator, not for answers or the store.
+            print(f"step {plan.step} failed: {e!r}", file=sys.stderr, flush=True)
+            reason = f"the step failed ({type(e).__name__})"
             with self.ledger.lock:
                 self._log_event("fault", reason)
             return StepOutcome({}, {s.request_id: reason for s in plan.segments})
@@ -318,16 +321,17 @@ class EngineCore:
             if batches:
                 self._last_collect_s = now
         for batch in batches:
-            try:
-                self._emit(batch)
-            except Exception as e:  # a telemetry fault never touches serving, nor ends the timer
-                with self.ledger.lock:
-                    self._log_event("fault", f"a batch could not be sent: {type(e).__name__}: {e}")
+            self._emit(batch)
 
     def _run_timer(self) -> None:
         interval = min(TICK_S, self._settings.provisional_s)
         while not self._closing.wait(interval):
-            self.tick()
+            try:
+                self.tick()
+            except Exception as e:  # a telemetry fault never touches serving, nor ends the timer
+                print(f"telemetry: {e!r}", file=sys.stderr, flush=True)
+                with self.ledger.lock:
+                    self._log_event("fault", f"the ledger's timer failed once ({type(e).__name__})")
 
     def _check_wall(self) -> None:
         if isinstance(self._clock, SystemClock):
@@ -350,8 +354,8 @@ class EngineCore:
 
     # -- rows about the run itself
 
-    def announce(self, run: EngineRun) -> None:
-        """Log the run, its adapters and the policy it starts with."""
+    def announce(self, run: EngineRun, left_out: tuple[str, ...] = ()) -> None:
+        """Log the run, its adapters, the names of those left out, the policy it starts with."""
         who = self._identity
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
@@ -370,6 +374,8 @@ class EngineCore:
                         synthetic=a.synthetic,
                     )
                 )
+            for name in left_out:
+                self._log_event("fault", f"adapter {name!r} was left out: its folder is refused")
             self._log_policy(None, "start", "the policy the worker started with")
             self._log_event("start", f"worker started with policy {self.scheduler.policy}")
 

@@ -7,6 +7,7 @@ copies come from a library that re-reads from disk what it no longer keeps.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,5 +67,7 @@ class LoaderThread:
             try:
                 self._device.copy_in(self._fetch(order.key), order.pages)
             except Exception as e:  # a bad adapter hurts those who wait for it, not the engine
-                error = f"{type(e).__name__}: {e}"
+                # The text may name folders: it is for the operator, not for the tenant's answer.
+                print(f"adapter {order.key[:12]} was not loaded: {e}", file=sys.stderr, flush=True)
+                error = f"its files are missing or not what they were ({type(e).__name__})"
             self._done(LoadDone(order.key, error))

@@ -1,7 +1,7 @@
 """The command `postmortem`: reads arguments, prints a report. Decides nothing about the incident.
 
 stdout is data, stderr is narration. Exit codes: 0 a report, 1 nothing to report on, 2 usage,
-3 the store is busy (trying again can help).
+3 the store is busy or does not answer (trying again can help).
 """
 
 from __future__ import annotations
@@ -23,15 +23,22 @@ DEFAULT_STORE = "tenantscope-store"
 
 @click.group()
 def postmortem() -> None:
-    """Explain an incident from what was stored."""
+    """Explain an incident from what was stored.
+
+    \b
+    Example, the morning after:
+      tenantscope postmortem report --store demo-store --from 17:00 --to 17:30
+    """
 
 
 @postmortem.command()
 @click.option("--from", "begin", default="start", show_default=True, help=(
-    "When the window begins: 17:00 (today), 2026-11-29T17:00, unix seconds, 30m ago, "
-    "'last 30m', or start of the store."
+    "When the window begins: 17:00 (the last one so far), 2026-11-29T17:00, 17:00Z, unix "
+    "seconds, 30m ago, 'last 30m' (before --to), or start of the store."
 ))  # fmt: skip
-@click.option("--to", "end", default="end", show_default=True, help="When it ends; same forms.")
+@click.option("--to", "end", default="end", show_default=True,
+              help="When it ends; same forms. A time of day is the next one after --from.",
+              )  # fmt: skip
 @click.option("--store", "where", default=DEFAULT_STORE, show_default=True,
               envvar="TENANTSCOPE_STORE", metavar="DIR|ADDR",
               help="A store's folder, or the address of a live one.")  # fmt: skip
@@ -39,24 +46,40 @@ def postmortem() -> None:
 @click.option("--format", "form", default="term", show_default=True,
               type=click.Choice(["term", "md", "json"]), help="How it is written.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
-              help="Write here instead of to stdout.")  # fmt: skip
+              help="Write to this file (replaced if it is there); - is stdout.")  # fmt: skip
 def report(
     begin: str, end: str, where: str, pool: str | None, form: str, output: Path | None
 ) -> None:
-    """Who took the pool, whom it hurt, since when, and what it was not."""
-    from telemetry.errors import StoreBusy, TelemetryError
+    """Who took the pool, whom it hurt, since when, and what it was not.
+
+    Ask for the time it hurt; what was usual is taken from before it. A store that is being
+    written is asked where it is.
+
+    \b
+    Examples:
+      tenantscope postmortem report --store demo-store
+      tenantscope postmortem report --store demo-store --from 17:00 --to 17:30
+      tenantscope postmortem report --store demo-store --from 'last 30m' --format md -o report.md
+      tenantscope postmortem report --store demo-store --format json | jq .verdict.culprit
+    """
+    from telemetry.errors import StoreBusy, StoreUnreachable, TelemetryError
     from telemetry.source import open_source
 
+    if not where.strip():
+        raise _stop(USAGE, "--store is empty: give a store's folder or a live one's address")
+    if output is not None and str(output) == "-":
+        output = None
     try:
         source = open_source(where)
         try:
             made = _make(source, begin, end, pool, where)
         finally:
             source.close()
-    except StoreBusy as e:
+    except (StoreBusy, StoreUnreachable) as e:
         raise _stop(BUSY, str(e)) from None
     except TelemetryError as e:
-        raise _stop(NOTHING, str(e)) from None
+        hint = "" if Path(where).is_dir() else " (--store)"
+        raise _stop(NOTHING, f"{e}{hint}") from None
     text = _render(made, form, output)
     if output is None:
         _print(text)
@@ -76,7 +99,7 @@ def _make(source: Source, begin: str, end: str, pool: str | None, where: str) ->
 
     span = source.span()
     if span is None:
-        raise _stop(NOTHING, f"the store {where} holds no telemetry yet")
+        raise _stop(NOTHING, f"the store {where} holds no telemetry yet; is it the right folder?")
     try:
         bounds = read_bounds(begin, end, now=time.time(), span=span, zone=None)
     except TimeError as e:
@@ -104,13 +127,13 @@ def _render(made: Report, form: str, output: Path | None) -> str:
         return markdown.render(made)
     import shutil
 
-    wide = output is None and sys.stdout.isatty()
+    wide = output is None and sys.stdout is not None and sys.stdout.isatty()
     return terminal.render(made, width=shutil.get_terminal_size((80, 24)).columns if wide else 80)
 
 
 def _print(text: str) -> None:
     """To stdout, whatever its encoding can show."""
-    encoding = sys.stdout.encoding or "utf-8"
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """What is usual: the calm buckets outside the incident, and how much the whole pool has grown.
 
-Pure functions of a window. With fewer than three calm buckets there is no baseline, and whoever
-asks abstains; the reason is a sentence in `Baseline.problem`.
+Pure functions of a window. With fewer than three calm buckets there is no baseline: it is
+empty, so that nothing can be compared with it, and the reason is a sentence in `Baseline.problem`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Baseline:
     """The buckets that are usual, and rates over them (per observed second).
 
     `inside`: cut from the calm beginning of the window itself, because too little came before it.
-    `left_out`: buckets not used because somebody was hurt in them. `worst_wait` is a tenant's
-    highest wait rate in any one of the buckets.
+    `left_out`: buckets not used because somebody was hurt in them or right beside them.
+    `worst_wait` is a tenant's highest wait rate in any one of the buckets.
     """
 
     buckets: tuple[Bucket, ...]
@@ -70,19 +70,20 @@ def choose_baseline(window: Window) -> Baseline:
     """The last 60 calm closed buckets before the window; where those are fewer than three, with
     the window's own beginning for as long as it stays calm."""
     before = [b for b in window.before if _closed(b)]
-    calm = _calm(before)[-MAX_BUCKETS:]
-    left_out = len(before) - len(_calm(before))
-    if len(calm) >= MIN_BUCKETS:
-        return _measure(calm, False, left_out)
+    calm, inner = _calm(before, [b for b in window.asked if _closed(b)])
+    chosen = inner if len(inner) >= MIN_BUCKETS else calm
+    left_out = len(before) - len(chosen)
+    if len(chosen) >= MIN_BUCKETS:
+        return _measure(chosen[-MAX_BUCKETS:], False, left_out)
     asked = [b for b in window.asked if b.known]
     if asked and asked[-1].short:
         asked = asked[:-1]
-    calm = _calm_beginning([*calm, *(b for b in asked if _closed(b))])
+    calm = _calm_beginning([*calm[-MAX_BUCKETS:], *(b for b in asked if _closed(b))])
     if len(calm) >= MIN_BUCKETS:
         return _measure(calm[-MAX_BUCKETS:], True, left_out)
     noun = "bucket" if len(calm) == 1 else "buckets"
     problem = f"only {len(calm)} calm closed {noun} to compare with, {MIN_BUCKETS} are needed"
-    return _measure(calm, True, left_out, problem)
+    return _measure((), True, left_out, problem)
 
 
 def _closed(bucket: Bucket) -> bool:
@@ -103,22 +104,26 @@ def _eligible(bucket: Bucket) -> float:
     return sum(value_in(bucket, t, "slo_eligible") or 0.0 for t in bucket.tenants)
 
 
-def _calm(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """Leave out what looks like another incident: misses, or waits for two buckets together, far
+def _calm(before: Sequence[Bucket], asked: Sequence[Bucket]) -> tuple[list[Bucket], list[Bucket]]:
+    """Of the buckets before, those in which nobody is hurt; and of these, those that lie beside no
+    hurt one, asked ones included: the edge of an incident falls inside a bucket.
+
+    Left out is what looks like another incident: misses, or waits for two buckets together, far
     above the pool's calmer quarter. A lone burst of waiting is part of what is usual."""
-    if not buckets:
-        return []
-    quarter = (len(buckets) - 1) // 4
-    usual_misses = sorted(_misses(b) for b in buckets)[quarter]
-    usual_wait = sorted(_pool_wait_rate(b) for b in buckets)[quarter]
-    misses = [_misses(b) > 3 * usual_misses + 1 for b in buckets]
-    waits = [_pool_wait_rate(b) > 4 * usual_wait + 1.0 for b in buckets]
-    calm = []
-    for i, b in enumerate(buckets):
-        beside = (i > 0 and waits[i - 1]) or (i + 1 < len(buckets) and waits[i + 1])
-        if not misses[i] and not (waits[i] and beside):
-            calm.append(b)
-    return calm
+    if not before:
+        return [], []
+    quarter = (len(before) - 1) // 4
+    usual_misses = sorted(_misses(b) for b in before)[quarter]
+    usual_wait = sorted(_pool_wait_rate(b) for b in before)[quarter]
+    line = [*before, *asked]
+    waits = [False, *(_pool_wait_rate(b) > 4 * usual_wait + 1.0 for b in line), False]
+    hurt = [
+        _misses(b) > 3 * usual_misses + 1 or (waits[i] and (waits[i - 1] or waits[i + 1]))
+        for i, b in enumerate(line, start=1)
+    ]
+    calm = [i for i in range(len(before)) if not hurt[i]]
+    inner = [i for i in calm if not any(hurt[max(0, i - 1) : i + 2])]
+    return [before[i] for i in calm], [before[i] for i in inner]
 
 
 def _calm_beginning(buckets: Sequence[Bucket]) -> list[Bucket]:

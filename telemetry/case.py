@@ -102,12 +102,11 @@ def open_case(window: Window, baseline: Baseline | None = None) -> Case:
     somebody is hurt beyond the floors is judged; where there is none, the whole window."""
     base = baseline if baseline is not None else choose_baseline(window)
     usual = {b.start for b in base.buckets}
-    asked = tuple(b for b in window.asked if b.known and b.start not in usual) or tuple(
-        b for b in window.asked if b.known
-    )
+    asked = tuple(b for b in window.asked if b.known)
+    unusual = tuple(b for b in asked if b.start not in usual) or asked
     found: tuple[Episode, ...] = ()
     if base.usable:
-        found = episodes(window, base, _self_inflicted(asked, base)) or episodes(window, base)
+        found = episodes(window, base, _self_inflicted(unusual, base)) or episodes(window, base)
     for incident in sorted(found, key=lambda e: -e.severity)[:MOST_EPISODES]:
         case = _judged(window, base, incident, found, incident.buckets)
         if case.hurt:

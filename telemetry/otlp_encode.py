@@ -29,6 +29,8 @@ from telemetry.instants import INSTANT_OF_LOG, micros
 from telemetry.records import Batch
 from telemetry.tables import TABLE_OF, TABLES, Table
 
+# A sum of seconds is made by adding and taking away: what rounding leaves below zero is zero.
+_ROUNDING = 1e-9
 SCOPE = InstrumentationScope(name=f"{NAMESPACE}.telemetry")
 RUN_KEYS = ("engine", "run_id", "pool")
 _ON_RESOURCE = frozenset({"bucket_start", "bucket_s", *RUN_KEYS})
@@ -151,6 +153,8 @@ def _encode_table(metrics: Any, table: Table, rows: list[Any]) -> None:
             point.CopyFrom(numbers[i])
             if whole:
                 point.as_int = value
+            elif column.kind is Kind.SUM and -_ROUNDING < value < 0:
+                point.as_double = 0.0
             else:
                 point.as_double = value
 

@@ -91,10 +91,13 @@ def owner_pid(folder: Path) -> int | None:
 
 
 def announce(folder: Path, address: str) -> None:
-    """Say where this process, which holds the lock, answers. Atomic."""
+    """Say where this process, which holds the lock, answers. Atomic. Raises OSError."""
     draft = folder / f".{LIVE}.{os.getpid()}"
-    draft.write_text(json.dumps({"pid": os.getpid(), "address": address}))
-    draft.replace(folder / LIVE)
+    try:
+        draft.write_text(json.dumps({"pid": os.getpid(), "address": address}))
+        draft.replace(folder / LIVE)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def withdraw(folder: Path) -> None:

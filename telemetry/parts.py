@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from telemetry import ingest, sql
+from telemetry.errors import StoreError
 from telemetry.instants import DAY_S, day_start
 from telemetry.tables import TABLES, Table
 
@@ -24,7 +26,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SIGNS_OF_CORRUPTION = ("not a valid DuckDB", "orrupt", "not read enough bytes", "Footer length")
+_SIGNS_OF_CORRUPTION = (
+    "not a valid DuckDB",
+    "orrupt",
+    "not read enough bytes",
+    # ... and of Parquet
+    "Footer length",
+    "No magic bytes",
+    "too small to be a Parquet",
+    "TProtocolException",
+)
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")  # DuckDB's way to name a file
+_DRAFTS = (".closing", ".opening", ".opening.wal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +74,39 @@ def list_parts(folder: Path) -> list[Part]:
     return [parts[name] for name in sorted(parts)]
 
 
-def is_corrupt(error: Exception) -> bool:
-    """Whether DuckDB's complaint is about what is in the file, not about reaching it."""
-    text = str(error)
+def check_path(folder: Path) -> None:
+    """Raises StoreError for a folder whose name DuckDB misreads: it would lose its files."""
+    name = str(folder)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise StoreError(f"{name!a} is not UTF-8: choose another folder for the store") from None
+    if "?" in name:
+        raise StoreError(
+            f"{name!r} has a '?', which DuckDB takes for the end of a file's name: "
+            "choose another folder for the store"
+        )
+    if any(part.find("=") > 0 for part in folder.parts):
+        raise StoreError(
+            f"{name!r} has a part of the form name=value, which DuckDB takes for a column of every "
+            "closed day in it: choose another folder for the store"
+        )
+
+
+def is_corrupt(error: Exception, folder: Path) -> bool:
+    """Whether DuckDB's complaint is about what is in a file of the folder, not about reaching it.
+
+    A healthy file must never be moved aside for what its folder is called: only the words around
+    the path count, and of them the first line (the others repeat the statement).
+    """
+    text = _QUOTED.sub("", str(error).replace(f"{folder}/", "")).partition("\n")[0]
     return any(sign in text for sign in _SIGNS_OF_CORRUPTION)
+
+
+def is_invalidated(error: Exception) -> bool:
+    """Whether DuckDB refuses a file that is sound until it is opened anew: a checkpoint failed,
+    as it does when the disk is full."""
+    return "has been invalidated" in str(error)
 
 
 def is_locked(error: Exception) -> bool:
@@ -106,26 +148,40 @@ def write_parquet(con: duckdb.DuckDBPyConnection, name: str, folder: Path) -> No
             con.execute(sql.copy_out(name, table, target)).fetchall()
             _sync(target)
     _sync(draft)
+    # From here on the folder may stand beside the file; the file is the one to trust.
     if folder.exists():
         shutil.rmtree(folder)
     draft.rename(folder)
     _sync(folder.parent)
 
 
-def reopen(con: duckdb.DuckDBPyConnection, part: Part, file: Path) -> None:
-    """Load a closed part back into `file`, whole, or not at all. Leaves nothing attached."""
+def create(con: duckdb.DuckDBPyConnection, name: str, file: Path, closed: Part | None) -> None:
+    """Make the file of a part, empty or loaded back from the `closed` one: whole, or not at all.
+    Leaves nothing attached. A file cut short by a full disk never stands under the part's name."""
     draft = file.with_name(f".{file.name}.opening")
     remove_file(draft)
-    con.execute(sql.attach(part.name, draft, read_only=False))
     try:
-        ingest.create_tables(con, part.name)
-        for table in sql.tables_of(part.name):
-            source = part.parquet(table)
-            if source is not None:
-                con.execute(sql.copy_in(part.name, table, source))
+        con.execute(sql.attach(name, draft, read_only=False))
+        try:
+            ingest.create_tables(con, name)
+            for table in sql.tables_of(name):
+                source = closed.parquet(table) if closed is not None else None
+                if source is not None:
+                    con.execute(sql.copy_in(name, table, source))
+        finally:
+            con.execute(sql.detach(name))  # with a checkpoint: all of it is in the one file
+        _sync(draft)
+        draft.rename(file)
+        _sync(file.parent)
     finally:
-        con.execute(sql.detach(part.name))
-    draft.rename(file)
+        remove_file(draft)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what a close or an opening that was cut short has left: it only takes room."""
+    for path in folder.glob(".*"):
+        if path.name.endswith(_DRAFTS):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def check_parquet(con: duckdb.DuckDBPyConnection, part: Part) -> None:

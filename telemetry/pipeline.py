@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from telemetry.errors import MalformedBatch, TelemetryError
+from telemetry.errors import MalformedBatch, StoreBusy, StoreUnreachable, TelemetryError
 from telemetry.otlp_encode import encode
 from telemetry.recent import Place, Recent, place_of
 from telemetry.records import Batch
@@ -197,12 +197,12 @@ class Exporter:
                 self._encoding = True
             try:
                 metrics, logs = encode(batch)
-            except (ValueError, TypeError) as e:
                 with self._change:
-                    self._lose(1, f"cannot be encoded: {e}")
-                continue
-            with self._change:
-                self._keep(batch, metrics, logs)
+                    self._keep(batch, metrics, logs)
+            except Exception as e:
+                # Whatever is wrong with one batch, the next ones still go out.
+                with self._change:
+                    self._lose(1, f"cannot be encoded: {type(e).__name__}: {e}")
 
     def _keep(self, batch: Batch, metrics: bytes | None, logs: bytes | None) -> None:
         if metrics is not None:
@@ -294,12 +294,14 @@ class Exporter:
                 self._sink(metrics, logs)
         except MalformedBatch as e:
             return str(e), True
-        except TelemetryError as e:
+        except (StoreBusy, StoreUnreachable) as e:
             return str(e), False
         except Exception as e:
-            # Serving must not end because telemetry does; what it was is counted and said.
+            # Serving must not end because telemetry does, nor may one request that can never be
+            # taken stand before all others for ever; what it was is counted and said.
             item.failures += 1
-            return f"{type(e).__name__}: {e}", item.failures >= _OTHER_FAILURES
+            what = str(e) if isinstance(e, TelemetryError) else f"{type(e).__name__}: {e}"
+            return what, item.failures >= _OTHER_FAILURES
         return None, False
 
     # --- shared, under the lock ---

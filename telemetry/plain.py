@@ -113,7 +113,7 @@ def local(unix_s: float, zone: tzinfo | None = None) -> datetime:
 
 
 def span_s(value: float) -> str:
-    """A duration, short: 0.04s, 9.4s, 812s, 14m, 3.2h."""
+    """A duration, short: 0.04s, 9.4s, 812s, 3.2h."""
     if value < 0.995:
         return f"{value:.2f}s"
     if value < 99.5:
@@ -124,6 +124,11 @@ def span_s(value: float) -> str:
 
 
 def percent(value: float) -> str:
+    """0%, <1%, 71%, >99%, 100%: what is not nothing (or not all) does not read as if it were."""
+    if 0.0 < value < 0.005:
+        return "<1%"
+    if 0.995 <= value < 1.0 - 1e-9:
+        return ">99%"
     return f"{100 * value:.0f}%"
 
 

@@ -83,7 +83,11 @@ class StoreServer:
         self._server.start()
         if self._socket:
             self._socket.chmod(0o600)
-        owner.announce(self.store.folder, self.address)
+        try:
+            owner.announce(self.store.folder, self.address)
+        except OSError as e:
+            # Rows come in by the address; only who looks into the folder does not find it.
+            log.error("%s cannot say where it answers: %s", self.store.folder, e.strerror)
 
     def stop(self, grace_s: float = _GRACE_S) -> None:
         """Refuse what is new, commit what is queued, then close the store. Bounded."""
@@ -167,6 +171,9 @@ class StoreServer:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"{BUSY}more comes than it can write")
         except StoreError as e:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"{BUSY}{e}")
+        except Exception as e:
+            # Not "later": a batch that nobody foresaw must not be sent for ever, before all others.
+            context.abort(grpc.StatusCode.INTERNAL, f"{type(e).__name__}: {e}")
         raise AssertionError("abort raises")
 
     def _ingest_loop(self) -> None:
@@ -178,9 +185,9 @@ class StoreServer:
                 log.error("a batch was not committed: %s", e)
                 done.set_exception(e)
             except Exception as e:
-                # The sender is told and sends again; the thread lives on for everybody else.
+                # The sender is told; the thread lives on for everybody else.
                 log.exception("a batch was not committed")
-                done.set_exception(StoreError(f"{type(e).__name__}: {e}"))
+                done.set_exception(e)
 
     # --- out ---
 

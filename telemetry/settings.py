@@ -7,6 +7,7 @@ mistyped limit must never be read as "no limit".
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,6 +27,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise SettingsError(f"{path}: is a folder, not a TOML file") from None
+    except OSError as e:
+        raise SettingsError(f"{path}: cannot be read: {(e.strerror or str(e)).lower()}") from None
     except UnicodeDecodeError as e:
         raise SettingsError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
     except tomllib.TOMLDecodeError as e:
@@ -82,7 +85,11 @@ class Reader:
         value = self._take(key, default)
         if value is default and key not in self._table:
             return value
-        bad = isinstance(value, bool) or not isinstance(value, int | float) or value != value
+        bad = (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        )
         if (
             bad
             or (at_least is not None and value < at_least)

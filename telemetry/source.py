@@ -105,6 +105,7 @@ class FileSource(_Reader):
     def __init__(self, folder: Path | str) -> None:
         """Raises StoreError when there is no such folder."""
         self.folder = Path(folder)
+        parts.check_path(self.folder)
         if not self.folder.is_dir():
             raise StoreError(f"{self.folder} is not a folder: expected a store")
 
@@ -146,7 +147,7 @@ class FileSource(_Reader):
             except duckdb.Error as e:
                 if parts.is_locked(e):
                     raise StoreBusy(owner.busy_message(self.folder, None)) from None
-                if not parts.is_corrupt(e):
+                if not parts.is_corrupt(e, self.folder):
                     raise
                 log.error("%s cannot be read and is left out: %s", part.file or part.folder, e)
                 continue

@@ -137,7 +137,10 @@ def view(table: Table, parts: Sequence[str], files: Sequence[Path]) -> str:
     sources += [f"SELECT * FROM {in_part(p, table.name)}" for p in parts]
     if files:
         listed = ", ".join(literal(f) for f in files)
-        sources.append(f"SELECT * FROM read_parquet([{listed}], union_by_name = true)")
+        sources.append(
+            f"SELECT * FROM read_parquet([{listed}], union_by_name = true, "
+            "hive_partitioning = false)"
+        )
     return f'CREATE OR REPLACE VIEW "{table.name}" AS {" UNION ALL BY NAME ".join(sources)}'
 
 
@@ -176,7 +179,7 @@ def copy_in(part: str, table: Table, source: Path) -> str:
     """The inverse of `copy_out`, into an existing table."""
     return (
         f"INSERT INTO {in_part(part, table.name)} BY NAME "
-        f"SELECT * FROM read_parquet({literal(source)})"
+        f"SELECT * FROM read_parquet({literal(source)}, hive_partitioning = false)"
     )
 
 
@@ -185,7 +188,7 @@ def count(part: str, table: Table) -> str:
 
 
 def count_parquet(file: Path) -> str:
-    return f"SELECT count(*) FROM read_parquet({literal(file)})"
+    return f"SELECT count(*) FROM read_parquet({literal(file)}, hive_partitioning = false)"
 
 
 def attach(part: str, file: Path, *, read_only: bool) -> str:

@@ -6,6 +6,7 @@ after the commit. Any thread may call; writers take turns, and so do readers.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -69,17 +70,19 @@ class Store:
         self._parts: dict[str, Part] = {}
         self._batches = self._rows = self._refused = 0
         self._last_ingest_unix_s = 0.0
-        threads = min(_MOST_THREADS, os.cpu_count() or 1)
-        self._con = _connect({"memory_limit": _MEMORY_LIMIT, "threads": threads})
-        self._con.execute(f"SET temp_directory = {sql.literal(folder / '.spill')}")
+        self._closed = False
+        self._sound = False  # the connection has every part that is in the folder
+        self._con = _connect(folder)
 
     @classmethod
     def open(cls, folder: Path | str) -> Store:
-        """Open, or create, the store in a folder. Raises StoreBusy when another process has it.
+        """Open, or create, the store in a folder. Raises StoreBusy when another process has it,
+        StoreError when the folder cannot be a store or cannot be reached.
 
         A day file that cannot be read is moved aside (`*.quarantined-N`), loudly; the rest opens.
         """
         folder = Path(folder)
+        parts.check_path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = owner.Lock(folder)
@@ -88,9 +91,11 @@ class Store:
         owner.withdraw(folder)  # a killed owner's address; nobody answers there any more
         store = cls(folder, lock)
         try:
-            for part in parts.list_parts(folder):
-                store._take(part)
-            store._refresh()
+            parts.remove_drafts(folder)
+            store._begin()
+        except (duckdb.Error, OSError) as e:
+            store.close()
+            raise StoreError(f"cannot open the store in {folder}: {e}") from e
         except BaseException:
             store.close()
             raise
@@ -132,15 +137,24 @@ class Store:
         return Receipt(rows, decoded.refused, decoded.reasons)
 
     def _commit(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
-        self._open_part(name)
+        """Whatever a connection failed at, the files are the truth: begin again from them, once."""
         try:
-            return self._transaction(name, deliveries)
-        except duckdb.Error as e:
-            if not parts.is_corrupt(e):
-                raise StoreError(f"{name} in {self.folder}: {e}") from e
-            self._set_aside(name, e)
-            self._open_part(name)
-            return self._transaction(name, deliveries)
+            return self._write(name, deliveries)
+        except (duckdb.Error, OSError) as e:
+            log.debug("%s: %s; opening the files again", name, e)
+            spoiled = (name, e) if parts.is_corrupt(e, self.folder) else None
+        try:
+            self._begin(spoiled)
+            return self._write(name, deliveries)
+        except (duckdb.Error, OSError) as e:
+            self._sound = False
+            raise StoreError(f"{name} in {self.folder}: {e}") from e
+
+    def _write(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
+        if not self._sound:
+            self._begin()
+        self._open_part(name)
+        return self._transaction(name, deliveries)
 
     def _transaction(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
         self._con.execute("BEGIN")
@@ -150,7 +164,7 @@ class Store:
         except BaseException:
             try:
                 self._con.execute("ROLLBACK")
-            except duckdb.TransactionException:
+            except duckdb.Error:
                 log.debug("the failed commit has ended the transaction already")
             raise
         return rows
@@ -171,11 +185,19 @@ class Store:
         return self._read(ask)
 
     def _read(self, ask: Callable[[], T]) -> T:
-        with self._reading:
-            try:
+        try:
+            if self._sound:
+                try:
+                    with self._reading:
+                        return ask()
+                except duckdb.Error as e:
+                    if not parts.is_invalidated(e):
+                        raise
+            with self._writing, self._reading:
+                self._begin()
                 return ask()
-            except duckdb.Error as e:
-                raise StoreError(f"the store {self.folder} cannot answer: {e}") from e
+        except (duckdb.Error, OSError) as e:
+            raise StoreError(f"the store {self.folder} cannot answer: {e}") from e
 
     def info(self) -> StoreInfo:
         return StoreInfo(
@@ -196,7 +218,8 @@ class Store:
     def close_day(self, day: str) -> None:
         """Write a day as Parquet, then drop its DuckDB file. Late rows open it again.
 
-        Raises StoreError for a day that the store does not have.
+        Raises StoreError for a day that the store does not have, and when there is no room: the
+        day then stays open.
         """
         if day not in self._parts:
             raise StoreError(f"no {day} in {self.folder}: there are {', '.join(self._parts)}")
@@ -205,11 +228,15 @@ class Store:
             if part.file is None:
                 return
             folder = self.folder / day
-            parts.write_parquet(self._con, day, folder)
-            self._parts[day] = Part(day, folder=folder)
-            self._refresh()
-            self._con.execute(sql.detach(day))
-            parts.remove_file(part.file)
+            try:
+                parts.write_parquet(self._con, day, folder)
+                self._parts[day] = Part(day, folder=folder)
+                self._refresh()
+                self._con.execute(sql.detach(day))
+                parts.remove_file(part.file)
+            except (duckdb.Error, OSError) as e:
+                self._sound = False
+                raise StoreError(f"{day} in {self.folder} cannot be closed: {e}") from e
 
     def close_old_days(self, now_unix_s: float) -> list[str]:
         """Close the open days that ended more than the grace ago; returns their names."""
@@ -243,14 +270,41 @@ class Store:
         elif (asking := self._asking) is not None:
             asking.interrupt()
         with self._writing, self._reading:
-            self._con.close()
-            self._lock.release()
+            self._closed = True
+            try:
+                self._con.close()
+            except duckdb.Error as e:
+                log.error("closed without a checkpoint, the write-ahead logs hold the rest: %s", e)
+            finally:
+                self._lock.release()
 
     def __enter__(self) -> Store:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _begin(self, spoiled: tuple[str, Exception] | None = None) -> None:
+        """Open every part from its files, on a connection that knows nothing yet; a spoiled one is
+        moved aside before. Raises duckdb.Error, OSError, StoreError: then it is to be tried again.
+        """
+        if self._closed:
+            raise StoreError(f"the store {self.folder} is closed")  # another process may have it
+        with self._reading:
+            self._sound = False
+            with contextlib.suppress(duckdb.Error):
+                self._con.close()
+            if spoiled is not None:
+                name, error = spoiled
+                file = self.folder / f"{name}.duckdb"
+                if file.exists():
+                    parts.quarantine(file, error)
+            self._con = _connect(self.folder)
+            self._parts = {}
+            for part in parts.list_parts(self.folder):
+                self._take(part)
+            self._refresh()
+            self._sound = True
 
     def _open_part(self, name: str) -> None:
         """Have the part attached for writing: as it is, loaded back from Parquet, or new."""
@@ -261,7 +315,8 @@ class Store:
         with self._reading:
             if part is not None:
                 log.info("late rows for %s: opening it again", name)
-                parts.reopen(self._con, part, file)
+            if not file.exists():
+                parts.create(self._con, name, file, part)
             self._take(Part(name, file=file))
             self._refresh()
             if part is not None and part.folder is not None:
@@ -273,13 +328,15 @@ class Store:
             try:
                 parts.check_parquet(self._con, part)
             except duckdb.Error as e:
+                if not parts.is_corrupt(e, self.folder):
+                    raise StoreError(f"cannot open {part.folder}: {e}") from e
                 parts.quarantine(self.folder / part.name, e)
                 return
         else:
             try:
                 self._attach(part.name, part.file)
             except duckdb.Error as e:
-                if not parts.is_corrupt(e):
+                if not parts.is_corrupt(e, self.folder):
                     raise StoreError(f"cannot open {part.file}: {e}") from e
                 parts.quarantine(part.file, e)
                 return
@@ -302,21 +359,15 @@ class Store:
                     ) from None
                 time.sleep(0.05)
 
-    def _set_aside(self, name: str, error: Exception) -> None:
-        with self._reading:
-            part = self._parts.pop(name)
-            self._refresh()
-            self._con.execute(sql.detach(name))
-            if part.file is not None:
-                parts.quarantine(part.file, error)
-
     def _refresh(self) -> None:
         parts.define_views(self._con, self._parts.values())
 
 
-def _connect(config: dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect(":memory:", config=config)
+def _connect(folder: Path) -> duckdb.DuckDBPyConnection:
+    threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    con = duckdb.connect(":memory:", config={"memory_limit": _MEMORY_LIMIT, "threads": threads})
     con.execute("SET TimeZone = 'UTC'")
+    con.execute(f"SET temp_directory = {sql.literal(folder / '.spill')}")
     return con
 
 

@@ -165,8 +165,7 @@ def _decide(case: Case, findings: dict[str, Finding]) -> _Call:
     if findings["everyone"].holds is Holds.YES:
         return _Call(EVERYONE, None, Strength.ASSOCIATED, MEDIUM, findings["everyone"].sentence)
     if holder.holds is Holds.UNKNOWN:
-        words = "NO VERDICT: targets were missed without waiting in this pool"
-        return _Call(UNKNOWN, words=words)
+        return _Call(UNKNOWN, words=f"NO VERDICT: {holder.sentence.partition(': ')[2]}")
     return _Call(NO_SINGLE, None, Strength.CHARGED, LOW, _no_single(lines))
 
 
@@ -206,7 +205,8 @@ def _holder_name(line: Line) -> str:
 
 
 def _quiet(case: Case) -> str:
-    service = {t: total(case.buckets, t, "service") or 0.0 for t in tenants_of(case.buckets)}
+    asked = case.window.asked
+    service = {t: total(asked, t, "service") or 0.0 for t in tenants_of(asked)}
     whole = sum(service.values())
     if not whole:
         return "QUIET: nobody is hurt, and nothing ran"
@@ -220,7 +220,7 @@ def _quiet(case: Case) -> str:
 def _fair(case: Case, tenant: str) -> float:
     """Weight over the weights of those active; 1 each where no weight was recorded."""
     weights: dict[str, float] = {}
-    for b in case.buckets:
+    for b in case.window.asked:
         for t, row in b.tenants.items():
             weights[t] = row.weight if row.weight is not None else weights.get(t, 1.0)
     whole = sum(weights.values())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from console.demo import result
 from console.demo.director import Director
@@ -26,7 +29,23 @@ if TYPE_CHECKING:
 INCIDENT = "five-pm-fanout"
 FULL_S = 180.0
 HEADLESS_EVERY_S = 10.0
+LOOK_S = 0.5  # how often a death among the processes is looked for
+# What shapes a play has no part in a recording, and the other way round.
+LIVE_ONLY = ("as_json", "policy", "duration", "scenario", "model", "port")
+REPLAY_ONLY = ("speed",)
 RECENT_S = 20.0  # two buckets without harm and the screen is quiet again
+
+
+class Finite(click.FloatRange):
+    """A range that a number which is none (nan, inf) does not lie in either."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
 
 
 @click.command()
@@ -37,11 +56,12 @@ RECENT_S = 20.0  # two buckets without harm and the screen is quiet again
     type=click.Choice(["both", "fcfs", "vtc"]),
     default="both",
     show_default=True,
-    help="Play the incident under one policy, or under both, switched live.",
+    help="Play the incident under one policy, or under both, switched live (fanout only; the "
+    "other scenarios take fcfs unless told).",
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=20),
+    type=Finite(min=20),
     default=FULL_S,
     show_default=True,
     help="Seconds of the whole play; everything in it is scaled.",
@@ -55,11 +75,18 @@ RECENT_S = 20.0  # two buckets without harm and the screen is quiet again
     "fault, on purpose. The report must tell them apart.",
 )
 @click.option("--replay", is_flag=True, help="Play a recorded run; no model, no download.")
-@click.option("--speed", type=click.FloatRange(min=0.1, max=100), default=1.0, show_default=True)
-@click.option("--store", type=click.Path(path_type=Path), help="Where the telemetry goes.")
-@click.option("--model", default="smollm2-135m", show_default=True, help="Or: synthetic.")
+@click.option("--speed", type=Finite(min=0.1, max=100), default=1.0, show_default=True,
+              help="Of a replay: seconds of the recording in one.")  # fmt: skip
+@click.option("--store", type=click.Path(path_type=Path),
+              help="Folder the telemetry goes to (a new one by default); with --replay, the one "
+              "to play.")  # fmt: skip
+@click.option("--model", default="smollm2-135m", show_default=True,
+              help="Or synthetic (random weights, no download), or a Llama model's folder.",
+              )  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Front's port; 0 = any.")
+@click.pass_context
 def demo(
+    ctx: click.Context,
     headless: bool,
     as_json: bool,
     policy: str,
@@ -76,7 +103,16 @@ def demo(
     Four tenants with twelve LoRA adapters share a small real model. At five o'clock acme fans out
     long contexts; under FCFS the others miss their targets, and the table says behind whom they
     wait. Then the same arrivals come again under VTC. About four minutes on two cores.
+
+    \b
+    Examples:
+      tenantscope demo --replay                      a recorded run: nothing to download
+      tenantscope demo --replay --speed 10 --headless
+      tenantscope demo                               live; q ends it
+      tenantscope demo --model synthetic --duration 30
+      tenantscope demo --scenario slow --store slow-store
     """
+    _refuse_idle_options(ctx, LIVE_ONLY if replay else REPLAY_ONLY, replay)
     interactive = sys.stdout.isatty() and sys.stdin.isatty() and not headless and not as_json
     if replay:
         from console.demo.replay import play_recording
@@ -97,10 +133,24 @@ def demo(
         port,
     )
     say = _narrate(as_json)
-    say(first_line(model))
+    say(first_line(model, duration))
     say("Meanwhile, in another terminal: tenantscope demo --replay (a recorded run, no download).")
-    played = _run(script, interactive, say)
+    try:
+        played = _run(script, interactive, say)
+    except KeyboardInterrupt:
+        if script.store.is_dir():
+            say(f"ended early: what was measured until then is in {script.store}")
+        raise
     _close(script, played, as_json)
+
+
+def _refuse_idle_options(ctx: click.Context, names: Iterable[str], replay: bool) -> None:
+    """An option that would be ignored is a misunderstanding: say so instead."""
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if param.name in names and given:
+            what = "has no part in a replay" if replay else "goes with --replay only"
+            raise click.UsageError(f"{param.opts[0]} {what}", ctx)
 
 
 def _narrate(as_json: bool) -> Say:
@@ -133,18 +183,32 @@ def _run(script: Script, interactive: bool, say: Say) -> Played:
         thread = threading.Thread(target=work, name="director")
         watch = _watch_live if interactive else _watch_lines
         thread.start()
+        over = threading.Event()
+        threading.Thread(
+            target=stop_at_failure, args=(serve, director, over), name="guard", daemon=True
+        ).start()
         try:
             watch(director, serve, thread, say)
         finally:
+            over.set()
             director.stop()
             thread.join()
-        if failure:
-            raise failure[0]
+        # What died is the cause; that the director could not go on is its effect.
         broken = serve.failure()
         if broken is not None:
-            raise EngineError(broken)
+            raise EngineError(f"{broken}\nwhat was measured until then is in {script.store}")
+        if failure:
+            raise failure[0]
         say("stopping: the last minutes go to the store")
     return director.played
+
+
+def stop_at_failure(serve: ServeProcesses, director: Director, over: threading.Event) -> None:
+    """End the play as soon as a process it needs has died, and not when the script is through."""
+    while not over.is_set():
+        if serve.wait(LOOK_S) is not None:
+            director.stop()
+            return
 
 
 def _feed(director: Director, serve: ServeProcesses) -> Any:
@@ -172,7 +236,7 @@ def _watch_live(
         app.call_from_thread(app.exit)
 
     threading.Thread(target=leave, name="curtain", daemon=True).start()
-    app.run()
+    app.show()
 
 
 def _watch_lines(

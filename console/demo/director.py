@@ -182,7 +182,9 @@ class Director:
             if len(rows) >= expected:
                 break
             await asyncio.sleep(0.5)
-        self.played.acts.append(result.act(policy, rows, began))
+        # A calm request that got in late is not one of the act's: these are its last `expected`.
+        own = sorted(rows, key=lambda r: r.arrived)[-expected:] if expected else []
+        self.played.acts.append(result.act(policy, own, began))
 
     def _rows(self, table: str, began: float = 0.0) -> list[Any]:
         from telemetry.source import open_source

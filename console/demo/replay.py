@@ -24,7 +24,7 @@ def play_recording(store: Path | None, speed: float, interactive: bool) -> None:
     if interactive:
         from console.live import LiveApp
 
-        LiveApp(feed, no_actions="a recorded run cannot be changed").run()
+        LiveApp(feed, no_actions="a recorded run cannot be changed").show()
         return
     _play_lines(feed, speed)
 

@@ -13,6 +13,7 @@ from engine.config import Settings
 from engine.simulation.workload import Workload
 
 PROVISIONAL_S = 1.0
+DRAINED = 1.33  # start, warm-up and drains come on top of the play itself
 
 Say = Callable[[str], None]
 
@@ -62,18 +63,25 @@ def make_adapters(workload: Workload, model: str, say: Say) -> list[tuple[str, s
     return out
 
 
-def first_line(model: str) -> str:
-    """What will be downloaded, how big, how long; or that nothing will."""
+def first_line(model: str, duration_s: float = 180.0) -> str:
+    """What will be downloaded, how big, how long; or that nothing will. Raises ModelError for a
+    model there is none of."""
+    from engine.model.config import model_config
     from engine.model.fetch import plan_download
 
+    model_config(model)
+    minutes = max(1, round(duration_s * DRAINED / 60))
+    takes = f"takes about {minutes} minute{'s' if minutes > 1 else ''}"
     if model == "synthetic":
-        return "Nothing will be downloaded: --model synthetic makes up a small random model."
+        what = "--model synthetic makes up a small random model"
+        return f"Nothing will be downloaded: {what}. This {takes}."
     plan = plan_download(model)
     if plan is None:
-        return f"Nothing will be downloaded: {model} is in the cache. This takes about 4 minutes."
+        what = "is in the cache" if model == "smollm2-135m" else "is a folder"
+        return f"Nothing will be downloaded: {model} {what}. This {takes}."
     return (
         f"Downloads {plan.what} ({plan.bytes / 1e6:.1f} MB) to {plan.to}, once: about "
-        f"{plan.bytes / 1e6 * 8 / 50:.0f} s at 50 Mbit/s. Then this takes about 4 minutes."
+        f"{plan.bytes / 1e6 * 8 / 50:.0f} s at 50 Mbit/s. Then this {takes}."
     )
 
 

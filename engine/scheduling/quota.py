@@ -192,8 +192,8 @@ class QuotaDoor:
                 + ("" if limit else ": blocked"),
             )
         return [
-            _short("rpm", "requests", state.rpm, 1, now),
-            _short("tpm", "tokens", state.tpm, tokens, now),
+            _short("rpm", "request", state.rpm, 1, now),
+            _short("tpm", "token", state.tpm, tokens, now),
             concurrency,
         ]
 
@@ -209,13 +209,14 @@ def _short(
         return None
     used = bucket.limit - bucket.at(now)
     if bucket.limit == 0:
-        return Refused(reason, 0, 0, None, f"the tenant's {unit} per minute are set to 0: blocked")
+        return Refused(reason, 0, 0, None, f"the tenant's {unit}s per minute are set to 0: blocked")
     return Refused(
         reason,
         bucket.limit,
         round(used, 3),
         bucket.wait_for(amount, now),
-        f"{amount:g} {unit} were asked for; {bucket.at(now):.0f} of {bucket.limit:g} a minute left",
+        f"needs {amount:g} {unit}{'' if amount == 1 else 's'}; {bucket.at(now):.0f} of "
+        f"{bucket.limit:g} a minute are left",
     )
 
 

@@ -7,7 +7,6 @@ leaving is watched from the first moment, also while no token has come yet.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Protocol
 
@@ -33,7 +32,7 @@ class CallerGone(Exception):
 def refusal(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     """An error as a response in OpenAI's shape."""
     return Response(
-        json.dumps(error.body(), ensure_ascii=False),
+        openai.encoded(error.body()),
         status_code=error.status,
         headers=(headers or {}) | error.headers,
         media_type="application/json",
@@ -120,7 +119,7 @@ class Answer(Response):
             return refusal(failure, self._extra)
         body = self._shape.whole("".join(pieces), end.reason, _usage(end))
         return Response(
-            json.dumps(body, ensure_ascii=False),
+            openai.encoded(body),
             headers=self._extra,
             media_type="application/json",
         )

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable
 
 from engine.config import Tenant
+from engine.errors import ConfigError
 
 PREFIX = "ts-"
 _BUCKET_HEX = 8  # digest digits that pick the candidates; the rest is compared in constant time
@@ -29,12 +30,19 @@ def new_key() -> tuple[str, str]:
 
 
 class KeyRing:
-    """Finds the tenant of a key among digests."""
+    """Finds the tenant of a key among digests. Raises ConfigError for a key of two tenants."""
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
         self._by_bucket: dict[str, list[tuple[str, Tenant]]] = {}
+        owners: dict[str, str] = {}
         for tenant in tenants:
             for digest in tenant.key_sha256:
+                owner = owners.setdefault(digest, tenant.name)
+                if owner != tenant.name:
+                    raise ConfigError(
+                        f"tenants {owner!r} and {tenant.name!r} have one key_sha256, "
+                        f"{digest[:_BUCKET_HEX]}...: a key says who calls; give each its own"
+                    )
                 self._by_bucket.setdefault(digest[:_BUCKET_HEX], []).append((digest, tenant))
 
     def __len__(self) -> int:

@@ -87,18 +87,19 @@ class Front:
             book=self.book,
             link=self.link,
         )
-        self.app: ASGIApp = _Quiet(
-            Starlette(
-                routes=[
-                    Route("/v1/completions", _answering(self._complete), methods=["POST"]),
-                    Route("/v1/models", _answering(self._models), methods=["GET"]),
-                    Route("/health", self._health, methods=["GET"]),
-                    Route("/ready", self._ready, methods=["GET"]),
-                ],
-                exception_handlers={HTTPException: _no_such_route, Exception: _broken},
-                lifespan=self._life,
-            )
+        routes = Starlette(
+            routes=[
+                Route("/v1/completions", _answering(self._complete), methods=["POST"]),
+                Route("/v1/models", _answering(self._models), methods=["GET"]),
+                Route("/health", self._health, methods=["GET"]),
+                Route("/ready", self._ready, methods=["GET"]),
+            ],
+            exception_handlers={HTTPException: _no_such_route, Exception: _broken},
+            lifespan=self._life,
         )
+        # A redirect would send the key to wherever the caller's Host header points.
+        routes.router.redirect_slashes = False
+        self.app: ASGIApp = _Quiet(routes)
 
     @contextlib.asynccontextmanager
     async def _life(self, app: Starlette) -> AsyncIterator[None]:
@@ -115,7 +116,11 @@ class Front:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self.book.tick(self._clock.now())
+            try:
+                self.book.tick(self._clock.now())
+            except Exception as e:
+                # Its book must not end with one tick, nor serving with its book.
+                _log.error("the front's book: %s", _place(e))
 
     def _levels(self, tenant: str, now_s: float) -> tuple[float | None, float | None, int]:
         levels = self._door.levels(tenant, now_s)
@@ -185,8 +190,12 @@ class _Quiet:
         except Exception as e:
             if scope["type"] != "http":
                 raise
-            place = traceback.extract_tb(e.__traceback__)[-1]
-            _log.error("%s at %s:%s", type(e).__name__, place.filename, place.lineno)
+            _log.error("%s", _place(e))
+
+
+def _place(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {place.filename}:{place.lineno}"
 
 
 class _Server(uvicorn.Server):
@@ -236,10 +245,11 @@ def serve_front(launch: Launch) -> None:
 
 
 def uvicorn_config(app: ASGIApp, **more: Any) -> uvicorn.Config:
-    """No access log (a query string can hold a key), bounded time for open answers at the end."""
+    """No access log (a query string can hold a key) and no line for bytes that are no HTTP (anyone
+    could fill the log with them); bounded time for open answers at the end."""
     return uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         lifespan="on",
         ws="none",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,7 +173,8 @@ def _temperature(value: Any) -> float:
     if value is None:
         return DEFAULT_TEMPERATURE
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 <= value <= LARGEST_TEMPERATURE:
+    # The comparison holds for no NaN, no infinity and no integer that a float cannot carry.
+    if not number or not 0 <= value <= LARGEST_TEMPERATURE:
         raise _bad("temperature", value, f"expected a number from 0 to {LARGEST_TEMPERATURE:g}")
     return float(value)
 
@@ -208,7 +208,10 @@ def _bad(name: str, value: Any, allowed: str, code: str | None = None) -> ApiErr
 
 
 def _show(value: Any) -> str:
-    return _short(json.dumps(value, ensure_ascii=True, default=str))
+    try:
+        return _short(json.dumps(value, ensure_ascii=True, default=str))
+    except RecursionError:  # what could just be read may be too deep to be written
+        return "(deeply nested)"
 
 
 def _short(text: str, limit: int = 80) -> str:
@@ -264,10 +267,16 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
     }
 
 
+def encoded(value: Any) -> bytes:
+    """JSON as bytes. Half a surrogate pair, which UTF-8 cannot carry, goes out as JSON's escape:
+    a message may quote a caller's own words, whatever they are."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
 def event(value: dict[str, Any] | str) -> bytes:
     """One server-sent event."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"data: {text}\n\n".encode()
+    data = value.encode() if isinstance(value, str) else encoded(value)
+    return b"data: " + data + b"\n\n"
 
 
 DONE = event("[DONE]")

@@ -20,7 +20,8 @@ _LAST_WORDS = 20
 class Child:
     """Starts `python -m module arguments` in a process group of its own, tied to this process.
 
-    Its stdout speaks to us (`ready...`, `progress: ...`), its stderr to a person.
+    Its stdout speaks to us (`ready...`, `progress: ...`), its stderr to a person. The callbacks
+    run on threads of this object and must not raise: who reads the pipes must not stop.
     """
 
     def __init__(
@@ -72,6 +73,11 @@ class Child:
         """Exit code once it has ended and all it said has been read; None while it lives."""
         return self._process.returncode if self._exited.is_set() else None
 
+    def how(self) -> str:
+        """How it ended, in words. For one that has."""
+        code = self._process.returncode
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
     def last_words(self) -> list[str]:
         return list(self._words)
 
@@ -88,9 +94,9 @@ class Child:
             self._kill_group()
             self._exited.wait()
         self._kill_group()  # whatever it started must not stay behind
-        if self._ours >= 0:
-            os.close(self._ours)
-            self._ours = -1
+        ours, self._ours = self._ours, -1
+        if ours >= 0:
+            os.close(ours)
         return self._process.returncode
 
     def _kill_group(self) -> None:

@@ -1,7 +1,8 @@
 """The processes of one `serve`: store, worker, front. Owns their start, their watch, their end.
 
 Start: store first (nothing is lost), then the worker, then the front. End: the other way round,
-so that no request comes in while the worker leaves, and the last batches find a store.
+so that no request comes in while the worker leaves, and the last batches find a store. A store
+that ends by itself is started again, serving goes on; without worker or front there is no serving.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +22,7 @@ from engine.clock import ClockBase, SystemClock
 from engine.config import Settings
 from engine.errors import EngineError
 from engine.serving.faults import NO_FAULTS, Faults
+from engine.serving.keeper import Keeper
 from engine.serving.launch import Launch
 from engine.serving.process import Child
 
@@ -41,12 +43,22 @@ def _nothing(*_: str) -> None:
     return None
 
 
+def _deaf(listener: Callable[..., None]) -> Callable[..., None]:
+    """A listener that may fail (its terminal is gone, its disk is full) and takes nobody along."""
+
+    def tell(*words: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            listener(*words)
+
+    return tell
+
+
 class ServeProcesses:
     """Context manager: inside it the pool serves at `url`.
 
     `progress` hears one line a stage, `on_line` (process, line) whatever a child writes to
-    stderr. `modules` names the module of each process; tests put others in their place.
-    Raises ServeError, with a child's last words, when one does not start.
+    stderr; neither can do harm by failing. `modules` names the module of each process; tests put
+    others in their place. Raises ServeError, with a child's last words, when one does not start.
     """
 
     def __init__(
@@ -75,14 +87,15 @@ class ServeProcesses:
         self._given_dir = runtime_dir
         self._made_dir: Path | None = None
         self._faults = faults or NO_FAULTS
-        self._progress = progress or _nothing
-        self._on_line = on_line or _nothing
+        self._progress = _deaf(progress or _nothing)
+        self._on_line = _deaf(on_line or _nothing)
         self._modules = {
             "store": "telemetry.service",
             "worker": "engine.serving.worker",
             "front": "engine.serving.front",
         } | (modules or {})
-        self._children: list[Child] = []
+        self._store: Keeper | None = None
+        self._children: list[Child] = []  # worker, front: as long as they live, it serves
         self._something_ended = threading.Event()
         self._stopping = False
         self._stop_lock = threading.Lock()
@@ -125,7 +138,7 @@ class ServeProcesses:
 
     def start(self) -> None:
         """Start all three and return when requests are answered. Raises ServeError."""
-        with listen(self.host, self.port) as listening:
+        with listen(self.host, self.port) as listening, _said():
             self.port = listening.getsockname()[1]
             self._made_dir = make_runtime_dir(self._given_dir)
             launch = Launch(
@@ -139,23 +152,26 @@ class ServeProcesses:
             )
             args = self.runtime_dir / "launch.json"
             launch.write(args)
-            store = ["--store", str(self.store_dir), "--listen", self.store_address]
-            self._start("store", store)
+            self._start_store()
             self._start("worker", [str(args)])
             self._start("front", [str(args)], keep_fds=(listening.fileno(),))
+            args.unlink()  # read by now; key digests need not lie about, should all be killed
+        assert self._store is not None
+        self._store.watch()
 
     def failure(self) -> str | None:
-        """What is wrong, in a sentence, when a process has ended by itself; None while all live."""
+        """What is wrong, in a sentence, when worker or front has ended by itself; None while both
+        live."""
         if self._stopping:
             return None
         for child in self._children:
             code = child.poll()
             if code is not None:
-                return _obituary(child, f"ended with {_how(code)} while serving")
+                return _obituary(child, f"ended with {child.how()} while serving")
         return None
 
     def wait(self, timeout_s: float | None = None) -> str | None:
-        """Block until a process ends by itself, or for `timeout_s`. Returns `failure()`."""
+        """Block until worker or front ends by itself, or for `timeout_s`. Returns `failure()`."""
         self._something_ended.wait(timeout_s)
         return self.failure()
 
@@ -166,34 +182,73 @@ class ServeProcesses:
             self._stopping = True
             for child in reversed(self._children):
                 ended_before = child.poll() is not None
-                code = child.stop(_STOP_S)
-                if code != 0 and not ended_before:
-                    self._progress(f"the {child.name} did not end cleanly: {_how(code)}")
+                if child.stop(_STOP_S) != 0 and not ended_before:
+                    self._progress(f"the {child.name} did not end cleanly: {child.how()}")
             self._children.clear()
+            if self._store is not None:
+                code, ended_before = self._store.stop(_STOP_S)
+                if code != 0 and not ended_before:
+                    how = self._store.child.how()
+                    self._progress(f"the store did not end cleanly: {how}")
+                self._store = None
             if self._made_dir is not None:
                 _remove(self._made_dir, whole=self._given_dir is None)
 
     def _start(self, name: str, arguments: Sequence[str], keep_fds: Sequence[int] = ()) -> None:
         self._progress(f"starting the {name}")
-        child = Child(
+        child = self._child(name, arguments, self._something_ended.set, keep_fds)
+        self._children.append(child)
+        _await(child)
+
+    def _start_store(self) -> None:
+        self._progress("starting the store")
+        arguments = ["--store", str(self.store_dir), "--listen", self.store_address]
+        self._store = Keeper(
+            "store",
+            lambda on_exit: self._child("store", arguments, on_exit),
+            self._progress,
+            _START_S["store"],
+        )
+        _await(self._store.child)
+
+    def _child(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        on_exit: Callable[[], None],
+        keep_fds: Sequence[int] = (),
+    ) -> Child:
+        return Child(
             name,
             self._modules[name],
             arguments,
             keep_fds=keep_fds,
             on_error_line=lambda line: self._on_line(name, line),
             on_progress=lambda text: self._progress(f"{name}: {text}"),
-            on_exit=self._something_ended.set,
+            on_exit=on_exit,
         )
-        self._children.append(child)
-        if child.wait_ready(_START_S[name]):
-            return
-        code = child.poll()
-        what = (
-            f"was not ready within {_START_S[name]:.0f} s"
-            if code is None
-            else f"ended with {_how(code)} before it was ready"
-        )
-        raise ServeError(_obituary(child, what))
+
+
+def _await(child: Child) -> None:
+    """Raises ServeError when it does not become ready."""
+    if child.wait_ready(_START_S[child.name]):
+        return
+    what = (
+        f"was not ready within {_START_S[child.name]:.0f} s"
+        if child.poll() is None
+        else f"ended with {child.how()} before it was ready"
+    )
+    raise ServeError(_obituary(child, what))
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """What the system refuses at the start (no room, no more processes), as a ServeError."""
+    try:
+        yield
+    except OSError as e:
+        where = f" ({e.filename})" if e.filename else ""
+        raise ServeError(f"cannot start: {e.strerror or e}{where}; make room, or set TMPDIR") from e
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -240,10 +295,6 @@ def _remove(folder: Path, *, whole: bool) -> None:
     for name in ("launch.json", "worker.sock", "store.sock"):
         with contextlib.suppress(OSError):
             (folder / name).unlink()
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _obituary(child: Child, what: str) -> str:

@@ -38,11 +38,15 @@ def run_loop(
 
 
 def stop_on_signal(
-    stopping: threading.Event, last_words: Callable[[], object], within_s: float = _STOP_S
+    stopping: threading.Event,
+    last_words: Callable[[], object],
+    within_s: float = _STOP_S,
+    serving: threading.Event | None = None,
 ) -> None:
     """SIGTERM and SIGINT set `stopping`, from a thread of their own: a step that hangs holds the
     main thread, and Python runs signal handlers there. If the main thread has not ended the
-    process after `within_s`, `last_words` runs and the process ends without it."""
+    process after `within_s`, `last_words` runs and the process ends without it. Until `serving`
+    is set there is nothing to bring to an end (a model loads, or is fetched): it ends at once."""
     wanted = {signal.SIGTERM, signal.SIGINT}
     # Inherited by every thread started later, so that the signal is left to `sigwait`.
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
@@ -55,6 +59,8 @@ def stop_on_signal(
     def wait() -> None:
         signal.sigwait(wanted)
         stopping.set()
+        if serving is not None and not serving.is_set():
+            os._exit(0)
         timer = threading.Timer(within_s, give_up)
         timer.daemon = True
         timer.start()
@@ -65,8 +71,9 @@ def stop_on_signal(
 def serve_worker(launch: Launch) -> None:
     """Load, warm up, serve until told to stop. Raises EngineError."""
     stopping = threading.Event()
+    serving = threading.Event()
     last_words: list[Callable[[], object]] = []
-    stop_on_signal(stopping, lambda: [word() for word in last_words])
+    stop_on_signal(stopping, lambda: [word() for word in last_words], serving=serving)
 
     from engine.build import build_core
     from engine.model.loaders import load_model
@@ -102,6 +109,7 @@ def serve_worker(launch: Launch) -> None:
     server = start_server(service, launch.worker_address)
     for runner in faulty:
         runner.arm()
+    serving.set()
     say(READY)
     try:
         run_loop(core, service.publish, stopping)

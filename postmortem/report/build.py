@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
 
 from postmortem.report.model import (
@@ -37,6 +37,7 @@ from telemetry.window import (
 
 BEFORE_S = 600.0  # how far before the window the timeline reaches
 MATTERS = 0.2  # of the pool: a smaller tenant's rise is not in the timeline
+ASKED = ("tokens offered", "requests offered")  # what is held longer was not asked for
 
 
 def build_report(window: Window, *, zone: tzinfo | None = None) -> Report:
@@ -80,11 +81,17 @@ def _top(case: Case, verdict: Verdict) -> str | None:
 # ---------------------------------------------------------------- impact
 
 
-def latency(requests: Sequence[RequestRecord]) -> Latency:
-    """Percentiles over requests that were let in; refused ones have no latency."""
+def latency(
+    requests: Sequence[RequestRecord], within: Callable[[float], bool] = lambda at: True
+) -> Latency:
+    """Percentiles over requests that were let in; refused ones have no latency. A number counts
+    only where it was complete at an instant that is `within`: what is usual must not hold the
+    wait of those that arrived in time and were caught by the incident."""
     let_in = [r for r in requests if r.outcome != "rejected"]
-    times = sorted(t for r in let_in if (t := r.ttft_s) is not None)
-    gaps = [g for r in let_in if (g := r.max_gap_s) is not None]
+    times = sorted(t for r in let_in if (t := r.ttft_s) is not None and within(r.arrived + t))
+    gaps = [
+        g for r in let_in if (g := r.max_gap_s) is not None and (r.ended is None or within(r.ended))
+    ]
     return Latency(
         len(times),
         _rank(times, 0.5) if len(times) >= FEW else None,
@@ -104,16 +111,23 @@ def _impacts(case: Case) -> tuple[Impact, ...]:
     window, asked = case.window, case.window.asked
     usual = {b.start: b.end for b in case.baseline.buckets}
     starts = sorted(usual)
+
+    def in_usual(at: float) -> bool:
+        i = bisect_right(starts, at) - 1
+        return i >= 0 and at < usual[starts[i]]
+
     now: dict[str, list[RequestRecord]] = {}
     before: dict[str, list[RequestRecord]] = {}
     first, last = _whole(window)
     for r in window.requests:
         if first <= r.arrived < last:
             now.setdefault(r.tenant, []).append(r)
-        at = bisect_right(starts, r.arrived) - 1
-        if at >= 0 and r.arrived < usual[starts[at]]:
+        if in_usual(r.arrived):
             before.setdefault(r.tenant, []).append(r)
-    return tuple(_impact(case, t, now.get(t, ()), before.get(t, ())) for t in tenants_of(asked))
+    return tuple(
+        _impact(case, t, latency(now.get(t, ())), latency(before.get(t, ()), in_usual))
+        for t in tenants_of(asked)
+    )
 
 
 def _whole(window: Window) -> tuple[float, float]:
@@ -123,9 +137,7 @@ def _whole(window: Window) -> tuple[float, float]:
     return first, max([window.end, *(b.end for b in asked)])
 
 
-def _impact(
-    case: Case, tenant: str, now: Sequence[RequestRecord], usual: Sequence[RequestRecord]
-) -> Impact:
+def _impact(case: Case, tenant: str, now: Latency, usual: Latency) -> Impact:
     base, asked = case.baseline, case.window.asked
     missed = int(total(asked, tenant, "slo_missed") or 0)
     offered = total(asked, tenant, "offered_requests")
@@ -138,8 +150,8 @@ def _impact(
         max(missed, int(total(asked, tenant, "slo_eligible") or 0)),
         missed,
         base.miss_share.get(tenant) if base.usable else None,
-        latency(now),
-        latency(usual),
+        now,
+        usual,
         goodput / seen if goodput is not None and seen else None,
         base.rate(tenant, "goodput_tokens") if base.usable else None,
         sum(total(asked, tenant, f"wait_{r}_s") or 0.0 for r in WAIT_REASONS),
@@ -179,7 +191,7 @@ _PLACE = {"change": 0, "mark": 0, "demand": 1, "onset": 2, "miss": 3, "end": 4, 
 
 def _after(case: Case, end: float) -> str:
     if any(b.known and b.start <= end < b.end for b in case.window.asked):
-        return "misses and waits are back to usual"
+        return "misses and waits of those hurt are back to usual"
     return "the last bucket outside the baseline; what follows was not observed"
 
 
@@ -193,7 +205,10 @@ def _rose(case: Case) -> list[tuple[float, str]]:
     near = [
         b for b in case.window.buckets if case.start - BEFORE_S <= b.start < case.end and b.known
     ]
-    for tenant in sorted({r.tenant for r in case.rises if r.rose and r.pool_share >= MATTERS}):
+    asking = {
+        r.tenant for r in case.rises if r.rose and r.pool_share >= MATTERS and r.resource in ASKED
+    }
+    for tenant in sorted(asking):
         usual = case.baseline.rate(tenant, "offered_tokens")
         if usual is None:
             continue
@@ -291,6 +306,7 @@ def _coverage(case: Case) -> Coverage:
         base.end,
         base.inside,
         base.left_out,
+        base.problem,
         any(r.offered_requests is not None for b in window.asked for r in b.tenants.values()),
     )
 
@@ -309,6 +325,7 @@ def _reconcile(window: Window) -> Reconciled:
         whole("offered_requests"),
         whole("admitted_requests"),
         sum(whole(f"rejected_{r}_requests") or 0 for r in REJECT_REASONS),
+        len(requests),
         whole("prompt_tokens"),
         sum((r.prompt_tokens or 0) - (r.cached_tokens or 0) for r in requests if r.admitted),
         whole("output_tokens"),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import tzinfo
 
+from postmortem.report.build import ASKED
 from postmortem.report.model import FEW, Impact, Latency, Minute, Report
 from telemetry.attribution import NOT_TENANTS, Account, merge
 from telemetry.findings.finding import Holds
 from telemetry.plain import clock, percent, span_s
-from telemetry.verdict import TENANT, when
+from telemetry.verdict import CAPACITY, TENANT, when
 
 MOST_MINUTES = 90  # rows of the per-minute table; beyond it only those around the incident
 MOST_ROWS = 20
@@ -68,15 +69,18 @@ def _summary(report: Report, zone: tzinfo | None) -> Section:
     parts: list[str | tuple[str, ...] | Grid] = [tuple(v.sentences)]
     if v.kind == TENANT:
         called = "is called the culprit" if v.culprit is not None else "is likely, not proven"
-        claims.append(f"{v.tenant} {called}")
-    if claims:
-        parts.append("; ".join(claims) + ".")
+        parts.append("; ".join([*claims, f"{v.tenant} {called}"]) + ".")
     if v.onset is not None and v.end is not None:
         parts.append(
             f"Incident: {when(v.onset, zone)} to {clock(v.end, zone)}, to within a bucket of "
             f"{span_s(v.bucket_s)}. It is judged against {report.coverage.baseline_buckets} calm "
             "buckets."
         )
+        if v.onset + v.bucket_s <= report.start:
+            parts.append(
+                f"It began {span_s(report.start - v.onset)} before the window that was asked for: "
+                "the claims above are about all of it, the tables of impact about the window."
+            )
     if report.synthetic:
         parts.append("The model was a synthetic stand-in: latencies are not those of a real one.")
     return Section("Summary", tuple(parts))
@@ -90,12 +94,16 @@ def _impact(report: Report) -> Section:
     counts = ("", "tenant", "offered", "refused", "eligible", "missed", "miss", "usual", "waited")
     times = ("", "tenant", "n", "TTFT", "usual", "max gap", "usual", "goodput", "usual")
     parts: list[str | tuple[str, ...] | Grid] = [
-        "Over the whole window asked for; ! marks those hurt by something other than themselves.",
+        "Over the whole window asked for"
+        + ("" if report.verdict.onset is None else ", where the summary counts the incident alone")
+        + "; ! marks those hurt by something other than themselves.",
         Grid(counts, tuple(_counts(i) for i in shown), frozenset(range(2, len(counts)))),
         f"TTFT as p50/p99 of the n requests that arrived here (under {FEW} the maximum); goodput "
-        "in tokens a second.",
+        "in tokens a second. Usual: in the baseline.",
         Grid(times, tuple(_times(i) for i in shown), frozenset(range(2, len(times)))),
     ]
+    if not report.reconciled.requests and report.reconciled.offered:
+        parts.append("No row of a request is stored for this window: TTFT and gaps are unknown.")
     silent = [f"{i.tenant}: {i.now.none_yet}" for i in shown if i.now.none_yet]
     if silent:
         parts.append(
@@ -137,15 +145,15 @@ def _times(i: Impact) -> tuple[str, ...]:
 def _timeline(report: Report, zone: tzinfo | None) -> Section:
     v = report.verdict
     parts: list[str | tuple[str, ...] | Grid] = []
-    if v.onset is None:
+    if report.coverage.baseline_problem is not None:
+        parts.append(f"No onset can be told: {report.coverage.baseline_problem}.")
+    elif v.onset is None:
         parts.append("No onset: nobody left the baseline in this window.")
     else:
         parts.append(
             f"Onset: {when(v.onset, zone)}, the bucket of {span_s(v.bucket_s)} in which misses or "
             "waits first left the baseline."
         )
-        if v.onset + v.bucket_s <= report.start:
-            parts.append("It began before the window that was asked for.")
     rows = tuple((clock(m.at, zone), m.kind, m.what) for m in report.timeline)
     if rows:
         parts.append(Grid(("time", "kind", "what"), rows))
@@ -215,6 +223,9 @@ def _holders(report: Report, zone: tzinfo | None) -> Section:
     if len(accounts) > len(shown):
         parts.insert(2, f"{len(accounts) - len(shown)} more hurt tenants are in the totals.")
     rose = [r for r in report.rises if r.pool_share >= 0.05][:MOST_ROWS]
+    if v.kind == CAPACITY:
+        # Under slow steps everybody holds what it has for longer: that is no use that rose.
+        rose = [r for r in rose if r.resource in ASKED]
     if rose:
         parts.append("Whose own use rose (associated: it rose while the others waited):")
         parts.append(
@@ -278,10 +289,10 @@ def _minutes(report: Report, zone: tzinfo | None) -> Section:
     parts.append(
         (f"share: {top}'s part of the service. " if top else "")
         + "Waits in seconds by reason; step in ms, as it was / as modelled; age: longest time "
-        "without a token while work waited. * in the incident, b in the baseline, ~ observed in "
-        "part."
+        "without a token while work waited; ref: refused; KV: of the pool's bytes. * in the "
+        "incident, b in the baseline, ~ observed in part."
     )
-    head = ("", "bucket", "off", "429", "share", "slot", "budget", "kv", "adapt", "miss", "KV",
+    head = ("", "bucket", "off", "ref", "share", "slot", "budget", "kv", "adapt", "miss", "KV",
             "step", "age")  # fmt: skip
     rows = tuple(_minute_row(m, zone) for m in chosen)
     parts.append(Grid(head, rows, frozenset(range(2, len(head)))))
@@ -328,16 +339,16 @@ def _coverage(report: Report, zone: tzinfo | None) -> Section:
             f"{c.short} bucket(s) observed in part: provisional, or cut by a start or a stop"
         )
     if not c.front_heard:
-        lines.append("the front's counts (offered, admitted, 429) are missing")
+        lines.append("the front's counts (offered, admitted, refused) are missing")
     if c.baseline_start is not None and c.baseline_end is not None:
         where = "the calm beginning of the window" if c.baseline_inside else "before the window"
         lines.append(
             f"baseline: {c.baseline_buckets} closed buckets, {when(c.baseline_start, zone)} to "
             f"{clock(c.baseline_end, zone)}, {where}; {c.baseline_left_out} left out because "
-            "somebody was hurt in them"
+            "somebody was hurt in them or right beside them"
         )
     else:
-        lines.append("baseline: none")
+        lines.append(f"baseline: none, {c.baseline_problem or 'nothing came before'}")
     if report.models:
         lines.append(f"model: {', '.join(report.models)}; {c.runs} start(s) of a worker")
     return Section("Coverage", (tuple(lines),))
@@ -356,10 +367,13 @@ def _reconciled(report: Report) -> Section:
             f"offered {r.offered} = rejected {r.rejected} + admitted {r.admitted}: "
             + ("closes" if off == 0 else f"{off:+d} still between the two at the window's edges")
         )
-    lines.append(_pair("prompt tokens computed", r.prompt_tokens, r.prompt_tokens_by_request))
-    lines.append(_pair("output tokens", r.output_tokens, r.output_tokens_by_request))
+    if r.offered is not None and r.requests < r.offered:
+        lines.append(f"{r.requests} rows of {r.offered} requests: the rest is open, or missing")
+    if r.requests:
+        lines.append(_pair("prompt tokens computed", r.prompt_tokens, r.prompt_tokens_by_request))
+        lines.append(_pair("output tokens", r.output_tokens, r.output_tokens_by_request))
     gap = r.waited_s - r.charged_s
-    closes = abs(gap) <= 1e-6 * max(1.0, r.waited_s)
+    closes = abs(gap) < 0.0005  # as far as it is printed
     lines.append(
         f"waited {r.waited_s:.3f} s by tenant, charged {r.charged_s:.3f} s in the matrix: "
         + ("closes" if closes else f"{gap:+.3f} s not accounted for")

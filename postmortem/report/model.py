@@ -94,17 +94,20 @@ class Coverage:
     baseline_end: float | None
     baseline_inside: bool
     baseline_left_out: int
+    baseline_problem: str | None
     front_heard: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
     """Numbers that must agree, side by side. `by_minute` from tenant-minutes, `by_request` from
-    the rows of requests that arrived in the window (lives across its edges make them differ)."""
+    the rows of requests that arrived in the window (lives across its edges make them differ), of
+    which there are `requests`."""
 
     offered: int | None
     admitted: int | None
     rejected: int
+    requests: int
     prompt_tokens: int | None
     prompt_tokens_by_request: int
     output_tokens: int | None

@@ -47,12 +47,21 @@ def _policy(previous: str | None, policy: str, version: int, who: str | None) ->
     return f"policy {name(previous or '?')} to {name(policy)}{by} (v{version})"
 
 
+def _heard_before(window: Window, at: float) -> bool:
+    """A start that nothing was heard before is where the record begins: nothing became another."""
+    return any(b.known and b.end <= at for b in window.buckets)
+
+
 def change(case: Case) -> Finding:
     """Holds where a change lies at most 10 minutes before the onset."""
     if case.incident is None:
         return Finding("change", Holds.NO, "NOT a change: there is no onset to compare it with")
     onset, precision = case.incident.onset, case.incident.bucket_s
-    found = changes(case.window, onset - BEFORE_S, onset + precision)
+    found = [
+        c
+        for c in changes(case.window, onset - BEFORE_S, onset + precision)
+        if c.kind != "start" or _heard_before(case.window, c.at)
+    ]
     evidence = (Evidence("changes before the onset", float(len(found)), "1"),)
     if not found:
         return Finding(

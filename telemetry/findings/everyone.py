@@ -16,10 +16,12 @@ MOST = 0.75
 
 def everyone(case: Case) -> Finding:
     """Holds where three quarters of the tenants, three or more, offer half as much again."""
+    if not case.baseline.usable:
+        return missing("everyone", "no baseline to compare the demand with")
     growths = demand_growths(case.buckets, case.baseline)
     if len(growths) < MIN_TENANTS:
         return missing(
-            "everyone", f"only {len(growths)} tenants were active before, {MIN_TENANTS} are needed"
+            "everyone", f"{len(growths)} active before, {MIN_TENANTS} tenants are needed"
         )
     middle = median(growths.values())
     grew = sum(g >= ROSE for g in growths.values())

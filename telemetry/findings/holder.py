@@ -6,12 +6,14 @@ every wait. A holder is named only where its own use rose.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from telemetry.attribution import CAPACITY_HELD, RESOURCES, SELF_HELD, Line, Rise
-from telemetry.case import Case
+from telemetry.case import WAIT_FLOOR_S, Case
+from telemetry.findings.engine import SOME
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
-from telemetry.plain import name, percent, times
+from telemetry.plain import name, percent, span_s, times
 
 NAMED = 0.5  # of the victims' excess
 RUNNER_UP = 0.5  # the next tenant that rose holds at most this part of the first one's share
@@ -27,7 +29,10 @@ def holder(case: Case) -> Finding:
     lines = case.lines
     whole = sum(x.excess_s for x in lines)
     if not whole:
-        return missing("holder", "the victims have no charged excess: they missed without waiting")
+        waited = sum(case.basis.accounts[v.tenant].net_s for v in victims)
+        if waited >= WAIT_FLOOR_S:
+            return missing("holder", f"{span_s(waited)} of excess, and no charge says behind whom")
+        return missing("holder", "targets were missed without waiting in this pool")
     first, second = _rivals(case, lines)
     capacity = sum(x.share for x in lines if x.holder == CAPACITY_HELD)
     evidence = [
@@ -40,6 +45,8 @@ def holder(case: Case) -> Finding:
         if heaviest is None:
             return Finding("holder", Holds.NO, "NOT a tenant: none holds any of the excess", None,
                            None, tuple(evidence))  # fmt: skip
+        if heaviest.share < SOME:
+            return _nobody(heaviest.share, evidence)
         who = heaviest.holder.name
         return Finding(
             "holder",
@@ -66,6 +73,9 @@ def holder(case: Case) -> Finding:
             who,
             tuple(evidence),
         )
+    if first.share < SOME:
+        largest = max(x.share for x in lines if x.holder.is_tenant)
+        return _nobody(largest, evidence)
     rival = f", the next {percent(second)}" if second else ""
     return Finding(
         "holder",
@@ -75,6 +85,14 @@ def holder(case: Case) -> Finding:
         who,
         tuple(evidence),
     )
+
+
+def _nobody(largest: float, evidence: Sequence[Evidence]) -> Finding:
+    """No tenant holds enough to be spoken of: none is named, not even to be excluded."""
+    most = max(1, math.ceil(100 * largest))
+    said = f"NOT a tenant: none holds more than {most}% of the excess"
+    return Finding("holder", Holds.NO, said, None, None,
+                   (*evidence, Evidence("largest share", largest, "1")))  # fmt: skip
 
 
 def _rivals(case: Case, lines: tuple[Line, ...]) -> tuple[Line | None, float]:

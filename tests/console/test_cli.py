@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -69,6 +70,7 @@ ERRORS: dict[str, BaseException] = {
     "retry": OwnCode("busy"),
     "file": PermissionError(13, "Permission denied", "/some/file"),
     "ctrl-c": KeyboardInterrupt(),
+    "full": OSError(28, "No space left on device"),
     "usage": click.UsageError("--from is after --to"),
     "bug": ZeroDivisionError("a bug"),
 }
@@ -84,7 +86,7 @@ def group():
 @pytest.mark.parametrize(
     ("what", "code"),
     [("ok", 0), ("found", 1), ("config", 2), ("settings", 2), ("adapter", 1), ("retry", 3),
-     ("file", 1), ("ctrl-c", 130), ("usage", 2)],
+     ("file", 1), ("full", 1), ("ctrl-c", 130), ("usage", 2)],
 )  # fmt: skip
 def test_exit_codes(group, what, code):
     assert invoke(["raise", what], group) == code
@@ -97,6 +99,38 @@ def test_a_known_error_is_one_sentence_on_stderr(group, capsys):
     assert err == "tenantscope: serve.toml: [limits]: slots = 0: expected a whole number >= 1\n"
     invoke(["raise", "file"], group)
     assert capsys.readouterr().err == "tenantscope: /some/file: Permission denied\n"
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["demo", "--help"]])
+def test_a_full_disk_behind_stdout_is_one_sentence(args):
+    code = f"from console.cli import invoke; import sys; sys.exit(invoke({args!r}))"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=-1, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [
+        "tenantscope: the output cannot be written: No space left on device"
+    ]
+
+
+def test_a_reader_that_left_is_no_traceback():
+    code = "from console.cli import main; import sys; sys.argv[1:] = ['--help']; main()"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", code], stdout=writing, stderr=-1, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_without_a_stdout_nothing_breaks():
+    code = "import sys; sys.stdout = None; from console.cli import invoke; sys.exit(invoke([]))"
+    done = subprocess.run([sys.executable, "-c", code], stderr=-1, check=False)
+    assert b"Traceback" not in done.stderr
+
+
+def test_help_teaches_by_examples(capsys):
+    for args in ([], ["demo"]):
+        invoke([*args, "--help"])
+        assert "tenantscope demo --replay" in capsys.readouterr().out
 
 
 def test_a_bug_is_not_dressed_up_as_an_error_of_the_user(group):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
+from click.testing import CliRunner
 
 from console.demo import result as demo_result
-from console.demo.command import next_commands
+from console.demo.command import demo, next_commands, stop_at_failure
 from console.demo.script import Played, Script
 from console.demo.setup import default_store, first_line
+from engine.errors import ModelError
 from engine.simulation.workload import read_workload
 from sample_incidents import incident_path
 from telemetry.records import RequestRecord
@@ -97,3 +100,66 @@ def test_the_first_line_says_what_will_be_downloaded(tmp_path, monkeypatch):
     assert str(tmp_path) in line
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     assert str(default_store()).startswith("/data/tenantscope/demo-")
+    assert first_line("synthetic", 30.0).endswith("This takes about 1 minute.")
+    assert first_line("synthetic", 180.0).endswith("This takes about 4 minutes.")
+
+
+def test_a_model_there_is_none_of_is_refused_before_anything_is_promised():
+    with pytest.raises(ModelError, match="nonsense"):
+        first_line("nonsense")
+    result = CliRunner().invoke(demo, ["--model", "nonsense"])
+    assert (result.stdout, type(result.exception)) == ("", ModelError)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1", "1e999"])
+@pytest.mark.parametrize("option", ["--duration", "--speed"])
+def test_a_number_that_is_none_is_a_usage_error(option, number):
+    if (option, number) == ("--speed", "1"):
+        number = "0"
+    args = [option, number, *(["--replay"] if option == "--speed" else [])]
+    assert CliRunner().invoke(demo, args).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--json"], ["--policy", "vtc"], ["--scenario", "slow"], ["--model", "synthetic"],
+     ["--duration", "30"], ["--port", "80"]],
+)  # fmt: skip
+def test_an_option_that_a_replay_would_ignore_is_refused(options):
+    result = CliRunner().invoke(demo, ["--replay", *options])
+    assert result.exit_code == 2
+    assert f"{options[0]} has no part in a replay" in result.stderr
+    result = CliRunner().invoke(demo, ["--speed", "2"])
+    assert "--speed goes with --replay only" in result.stderr
+
+
+class Serving:
+    """Processes that live for some looks, then one of them is dead."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def wait(self, timeout_s):
+        self.looks -= 1
+        return None if self.looks else "the worker process ended with signal 9 while serving"
+
+
+class Play:
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_process_that_dies_ends_the_play_at_once():
+    play = Play()
+    stop_at_failure(Serving(3), play, threading.Event())
+    assert play.stopped
+
+
+def test_a_play_that_is_over_is_watched_no_longer():
+    play, over = Play(), threading.Event()
+    over.set()
+    stop_at_failure(Serving(1), play, over)
+    assert not play.stopped

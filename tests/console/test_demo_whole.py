@@ -15,6 +15,8 @@ from telemetry.conventions import WAIT_REASONS
 from telemetry.source import open_source
 from telemetry.window import read_window
 
+pytestmark = pytest.mark.xdist_group("demo-whole")  # one play for all of them
+
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
     code = "from console.cli import main; main()"

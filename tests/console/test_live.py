@@ -95,6 +95,66 @@ def test_every_size_shows_verdict_strips_tenants_and_changes_with_odd_names(size
     run(scene())
 
 
+@pytest.mark.parametrize("size", [(60, 15), (80, 18)])
+def test_a_low_screen_still_says_who_is_hurt_and_behind_whom(size):
+    async def scene():
+        app = app_of()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await hear(app, pilot, Fresh(incident()))
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            rows = shown(app, "tenants")
+            assert sum(row.startswith(("!!", "* ")) for row in rows) >= 2, rows
+            assert [line[:4] for line in shown(app, "strips")] == ["WAIT", "HELD"]
+            panels = {p.id: p.size.height for p in app.query(Lines) if p.display}
+            assert sum(panels.values()) <= size[1] - 1, panels
+            assert not app.screen.show_vertical_scrollbar
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("key", "interrupted"), [("ctrl+c", True), ("q", False)])
+def test_ctrl_c_leaves_at_once_and_is_told_from_quitting(key, interrupted):
+    async def scene():
+        app = app_of()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await hear(app, pilot, Fresh(incident()))
+            await pilot.press("question_mark")
+            if not interrupted:
+                await pilot.press("question_mark")
+            await pilot.press(key)
+            await pilot.pause()
+            assert (app.interrupted, app.is_running) == (interrupted, False)
+
+    run(scene())
+
+
+def test_leaving_waits_for_the_question_under_way(monkeypatch):
+    """Else the interpreter ends while the thread is inside the database, and aborts."""
+    asked = threading.Event()
+    answered = []
+
+    class Slow:
+        def snapshot(self):
+            asked.set()
+            app._over.wait()
+            answered.append(True)
+            return incident()
+
+    def run_until_asked():
+        app._poller.start()
+        asked.wait()
+
+    app = app_of(Slow())
+    monkeypatch.setattr(app, "run", run_until_asked)
+    app.show()
+    assert (answered, app._poller.is_alive()) == ([True], False)
+    app.interrupted = True
+    monkeypatch.setattr(app, "run", lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        app.show()
+
+
 def test_the_first_paint_waits_for_nobody():
     async def scene():
         app = app_of()

@@ -132,3 +132,27 @@ def test_help_loads_nothing_heavy():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_dash_is_stdout_and_writes_no_file(store: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ask(store, "-o", "-").stdout == ask(store).stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_store_argument_is_a_usage_error(store: Path):
+    result = CliRunner().invoke(postmortem, ["report", "--store", ""])
+    assert result.exit_code == 2
+    assert "--store is empty" in result.stderr
+
+
+def test_a_store_that_does_not_answer_is_worth_trying_again(tmp_path: Path):
+    result = ask(Path(f"unix:{tmp_path}/nobody.sock"))
+    assert result.exit_code == 3
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", [[], ["report"]])
+def test_help_teaches_by_examples(command: list[str]):
+    help_text = CliRunner().invoke(postmortem, [*command, "--help"]).stdout
+    assert "tenantscope postmortem report --store" in help_text

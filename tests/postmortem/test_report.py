@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as stdlib_json
 import re
+from dataclasses import replace
 from datetime import UTC
 
 import pytest
@@ -187,7 +188,8 @@ def test_the_timeline_puts_causes_before_effects():
 def test_an_incident_that_began_before_the_window_says_so():
     text = terminal.render(report_of(incident(), 14, 18), UTC)
     assert "Onset: 2027-01-15 08:02:00 UTC" in text
-    assert "It began before the window that was asked for" in text
+    assert "It began 20.0s before the window that was asked for" in text
+    assert "all of it, the tables of impact about the window" in " ".join(text.split())
 
 
 def test_a_second_incident_is_pointed_out_not_mixed_in():
@@ -265,3 +267,88 @@ def test_a_long_window_shows_the_buckets_around_the_incident():
     pool = Pool().calm(0, 200).flood(200, 206).calm(206, 300)
     text = terminal.render(report_of(pool, 100, 300), UTC)
     assert "Buckets 96 to 111 of 200" in text
+
+
+def judged(text: str) -> str:
+    """The report without its glossary, on one line."""
+    return " ".join(text.split("WORDS")[0].split())
+
+
+def test_what_is_usual_holds_nothing_of_those_that_were_caught_by_the_incident():
+    pool = incident()
+    pool.request(pool.at(11) + 9, "y", 901, 15.0, ended=pool.at(14), max_gap_s=9.0)
+    pool.request(pool.at(11) + 9, "y", 902, 0.3, ended=pool.at(14), max_gap_s=9.0)
+    y = next(i for i in report_of(pool, 12, 18).impact if i.tenant == "y")
+    assert (y.usual.max_s, y.usual.max_gap_s) == (0.3, 0.1)
+
+
+def test_a_lost_capacity_names_no_tenant_but_those_hurt():
+    """In one step that froze everyone holds what it has for longer: that is nobody's doing."""
+    pool = Pool().calm(0, 10)
+    for i in (10, 11):
+        pool.engine(i, busy_s=9.0, predicted_s=4.0, capacity_s=5.0, last_token_age_max_s=5.2)
+        for t in ("x", "y"):
+            pool.tenant(i, t, missed=3, kv=400.0, waits={"slot": {CAPACITY: 9.6, "w": 0.2}})
+        pool.tenant(i, "w", kv=400.0)
+    report = report_of(pool, 8, 12)
+    assert (report.verdict.kind, report.verdict.tenant) == ("capacity", None)
+    text = judged(terminal.render(report, UTC))
+    assert "NOT a tenant: none holds more than 2% of the excess" in text
+    assert "Whose own use rose" not in text
+    assert not [s for s in report.verdict.lines() if "NOT w" in s or "tenant: w" in s]
+
+
+def test_only_who_asked_for_more_is_said_to_have_asked_for_more():
+    """A victim in one busy bucket, its adapter held while it waits, has not begun to demand."""
+    pool = Pool().calm(0, 12).flood(12, 18)
+    for r in list(pool.rows["tenant_minute"]):
+        if r.tenant == "y" and r.bucket_start >= pool.at(12):
+            pool.rows["tenant_minute"].remove(r)
+            busy = 25 if r.bucket_start == pool.at(12) else 5
+            pool.rows["tenant_minute"].append(
+                replace(
+                    r, adapter_bytes_avg=900.0, offered_requests=busy, offered_tokens=100 * busy
+                )
+            )
+    report = report_of(pool, 8, 18)
+    demand = [m.what for m in report.timeline if m.kind == "demand"]
+    assert demand == ["x begins to ask for more than twice its usual"]
+
+
+def test_without_a_baseline_nothing_is_compared_with_it():
+    report = report_of(Pool().calm(0, 2), 0, 2)
+    text = judged(terminal.render(report, UTC))
+    problem = "only 2 calm closed buckets to compare with, 3 are needed"
+    assert f"No onset can be told: {problem}." in text
+    assert f"baseline: none, {problem}" in text
+    assert "nobody left the baseline" not in text
+    assert ", usual" not in text
+    assert not any(m.in_baseline for m in report.minutes)
+    assert all(i.usual.n == 0 for i in report.impact)
+
+
+def test_requests_without_rows_are_unknown_and_not_explained_away():
+    pool = Pool().calm(0, 12).flood(12, 18)
+    text = judged(terminal.render(report_of(pool, 8, 18), UTC))
+    assert "No row of a request is stored for this window: TTFT and gaps are unknown" in text
+    assert "0 rows of 700 requests: the rest is open, or missing" in text
+    assert "window's edges" not in text
+
+
+def test_what_is_printed_as_equal_closes():
+    pool = Pool().calm(0, 12).flood(12, 18)
+    pool.charge(13, "y", "slot", "tenant", "x", 0.0002)
+    assert "in the matrix: closes" in judged(terminal.render(report_of(pool, 8, 18), UTC))
+    pool.charge(13, "y", "slot", "tenant", "x", 0.002)
+    assert "-0.002 s not accounted for" in judged(terminal.render(report_of(pool, 8, 18), UTC))
+
+
+def test_the_quiet_summary_speaks_of_the_whole_window_asked_for():
+    """A window whose calm beginning is the baseline itself: the last, half-empty bucket is not
+    all there was."""
+    pool = Pool().calm(0, 8)
+    pool.engine(8, observed_seconds=2.0)
+    pool.tenant(8, "x", service=100.0)
+    report = report_of(pool, 0, 9)
+    assert report.verdict.kind == "quiet"
+    assert "busiest: x 25% of the service (fair 25%)" in report.verdict.headline

@@ -11,6 +11,7 @@ from telemetry.case import open_case
 from telemetry.findings import ORDER, examine
 from telemetry.findings.change import changes
 from telemetry.findings.finding import Holds, Strength
+from telemetry.plain import percent
 from tests.telemetry.synthetic_rows import SELF, Pool
 
 
@@ -147,3 +148,35 @@ def test_the_meaning_never_loads_torch():
         "bad = {'torch', 'textual', 'triton'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_start_of_the_record_is_no_change_and_a_restart_is():
+    pool = Pool().calm(0, 10).flood(10, 16)
+    pool.started(pool.at(0) + 4)
+    pool.event(pool.at(0) + 4.5, "start", "worker started")
+    assert found(pool, 10, 16)["change"].holds is Holds.NO
+    pool.rows["engine_run"].clear()
+    assert found(pool, 10, 16)["change"].holds is Holds.NO
+    pool.started(pool.at(9))
+    assert found(pool, 10, 16)["change"].holds is Holds.YES
+
+
+def test_waits_that_no_charge_explains_are_not_called_no_waits():
+    pool = Pool().calm(0, 10).flood(10, 16)
+    pool.rows["interference_minute"].clear()
+    holder = found(pool, 10, 16)["holder"]
+    assert holder.holds is Holds.UNKNOWN
+    assert "of excess, and no charge says behind whom" in holder.sentence
+
+
+def test_a_freeze_in_a_bucket_of_the_baseline_is_seen():
+    pool = Pool().calm(0, 5)
+    pool.engine(5, last_token_age_max_s=6.0, capacity_s=6.0, busy_s=9.0, predicted_s=3.0)
+    pool.calm(6, 9)
+    assert found(pool, 0, 9)["frozen"].holds is Holds.YES
+
+
+def test_a_share_that_is_not_nothing_does_not_read_as_nothing():
+    assert [percent(x) for x in (0.0, 0.004, 0.006, 0.5, 0.996, 1.0)] == [
+        "0%", "<1%", "1%", "50%", ">99%", "100%"
+    ]  # fmt: skip

@@ -320,3 +320,14 @@ def test_names_are_data(name: str) -> None:
     assert logs is not None
     assert same_rows([r for b in decode_metrics(metrics).batches for r in b.minutes], rows)
     assert decode_logs(logs).rows("request")[0].tenant == name
+
+
+def test_what_rounding_leaves_below_zero_is_zero_and_a_negative_sum_is_still_refused() -> None:
+    def arrives(stall_s: float) -> Decoded:
+        metrics, _ = encode(batch(minute("a", stall_s=stall_s, output_tokens=3)))
+        assert metrics is not None
+        return decode_metrics(metrics)
+
+    assert arrives(-2e-19).rows("tenant_minute") == [minute("a", stall_s=0.0, output_tokens=3)]
+    assert arrives(-2e-19).refused == 0
+    assert arrives(-0.001).refused == 1

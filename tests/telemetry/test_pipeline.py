@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from telemetry.conventions import Emitter
-from telemetry.errors import MalformedBatch, StoreBusy, StoreUnreachable
+from telemetry.errors import MalformedBatch, StoreBusy, StoreError, StoreUnreachable
 from telemetry.otlp import decode_logs, decode_metrics
 from telemetry.pipeline import Exporter, Inline
 from telemetry.records import Batch
@@ -140,6 +140,31 @@ def test_a_batch_that_cannot_be_encoded_is_counted_and_hurts_no_other() -> None:
     assert out.flush(10)
     assert sink.seqs() == [7]
     assert out.close().lost == 2
+
+
+def test_a_batch_that_breaks_the_encoder_in_an_unforeseen_way_hurts_no_other() -> None:
+    sink = Sink()
+    out = exporter(sink)
+    out.submit(batch(event(1, float("inf"))))  # an OverflowError, of all things
+    out.submit(batch(minute("a", output_tokens=1), seq=7))
+    assert out.flush(10)
+    assert sink.seqs() == [7]
+    stats = out.close()
+    assert stats.lost == 1
+    assert "OverflowError" in stats.last_error
+
+
+def test_a_request_the_store_always_fails_at_does_not_hold_up_the_others() -> None:
+    sink = Sink()
+    sink.error = StoreError("INTERNAL: KeyError: 'x'")
+    out = exporter(sink)
+    out.submit(batch(minute("a", output_tokens=1)))
+    assert out.flush(20)
+    sink.error = None
+    out.submit(batch(minute("a", output_tokens=2), seq=2))
+    assert out.flush(10)
+    assert sink.seqs() == [2]
+    assert (out.close().lost, out.stats().last_error) == (1, "INTERNAL: KeyError: 'x'")
 
 
 def test_beyond_the_bound_open_buckets_go_first_and_then_the_oldest() -> None:

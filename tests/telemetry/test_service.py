@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import grpc
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -285,11 +287,44 @@ def test_a_full_queue_says_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_store_that_cannot_commit_says_later_and_lives_on(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def no_room(*_: object) -> int:
+        raise duckdb.IOException("Could not write file: No space left on device")
+
+    client = StoreClient(server.address)
+    metrics, _ = encode(batch(minute("a", output_tokens=4)))
+    with monkeypatch.context() as broken:
+        broken.setattr("telemetry.ingest.merge", no_room)
+        with pytest.raises(StoreBusy, match="No space left"):
+            client.export(metrics, None)
+    assert client.export(metrics, None).refused == 0
+    client.close()
+
+
+def test_what_nobody_foresaw_is_not_put_off_to_later(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = StoreClient(server.address)
     metrics, _ = encode(batch(minute("a", output_tokens=4)))
     with monkeypatch.context() as broken:
         broken.setattr("telemetry.ingest.merge", lambda *_: 1 / 0)
-        with pytest.raises(StoreBusy, match="ZeroDivisionError"):
+        with pytest.raises(StoreError, match="ZeroDivisionError") as e:
             client.export(metrics, None)
+    assert not isinstance(e.value, StoreBusy)
     assert client.export(metrics, None).refused == 0
     client.close()
+
+
+def test_a_store_that_cannot_say_where_it_is_still_takes_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("telemetry.owner.announce", no_room)
+    server = StoreServer(Store.open(tmp_path / "store"), f"unix:{tmp_path / 's'}")
+    server.start()
+    client = StoreClient(server.address)
+    assert client.export(encode(batch(minute("a", output_tokens=4)))[0], None).refused == 0
+    client.close()
+    server.stop(0.5)
+    assert "cannot say where it answers: No space left on device" in caplog.text

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
 import pytest
 
 from telemetry import owner
+from telemetry import store as store_module
 from telemetry.errors import MalformedBatch, QueryError, StoreBusy, StoreError
 from telemetry.otlp import encode
+from telemetry.records import Batch
 from telemetry.source import FileSource, StoreSource
 from telemetry.store import Store
 from tests.telemetry.delivered import (
@@ -231,6 +236,169 @@ def test_a_corrupt_closed_day_is_moved_aside_too(folder: Path) -> None:
     with Store.open(folder) as store:
         assert store.days() == {SECOND: False}
     assert (folder / f"{FIRST}.quarantined-1").is_dir()
+
+
+def test_a_closed_day_that_cannot_be_reached_now_is_left_where_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise duckdb.IOException(f'Cannot open file "{folder}/x": Too many open files')
+
+    with Store.open(folder) as store:
+        deliver(store, batch(*two_days()))
+        store.close_day(FIRST)
+    with monkeypatch.context() as broken:
+        broken.setattr("telemetry.parts.check_parquet", unreachable)
+        with pytest.raises(StoreError, match="Too many open files"):
+            Store.open(folder)
+    with Store.open(folder) as store:
+        assert store.days() == {FIRST: True, SECOND: False}
+
+
+# --- a full disk ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_file_beyond(size_bytes: int) -> Iterator[None]:
+    """As on a full disk, files cannot grow: for this process, beyond a size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def events(seq: int, at: float = T0) -> Batch:
+    noise = Random(seq).randbytes(8_000).hex()
+    return batch(event(seq, at + seq, detail=noise), seq=seq)
+
+
+def count(store: Store) -> int:
+    return len(StoreSource(store).read("event", 0.0, float("inf")))
+
+
+def test_a_full_disk_costs_nothing_acknowledged_and_is_over_when_there_is_room(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def impatient(where: Path) -> duckdb.DuckDBPyConnection:
+        con = connect(where)
+        con.execute("SET checkpoint_threshold = '100KB'")
+        return con
+
+    connect = store_module._connect
+    monkeypatch.setattr(store_module, "_connect", impatient)
+    caplog.set_level("DEBUG", "telemetry.store")
+    acknowledged, refused = 0, 0
+    with Store.open(folder) as store:
+        deliver(store, batch(minute("a", output_tokens=1)))
+        with no_file_beyond(250_000):
+            for seq in range(2, 60):
+                try:
+                    deliver(store, events(seq))
+                    acknowledged += 1
+                except StoreError:
+                    refused += 1
+                assert acknowledged <= count(store) <= acknowledged + refused
+            assert len(StoreSource(store).read("tenant_minute", 0.0, float("inf"))) == 1
+        assert acknowledged > 0
+        assert refused > 0
+        assert "has been invalidated" in caplog.text  # the checkpoint failed, not only the write
+        for seq in range(2, 60):
+            deliver(store, events(seq))
+        assert count(store) == 58
+    with Store.open(folder) as store:
+        assert count(store) == 58
+    assert not list(folder.glob("*quarantined*"))
+
+
+def test_a_question_after_a_failed_checkpoint_is_answered(folder: Path) -> None:
+    with Store.open(folder) as store:
+        deliver(store, *map(events, range(1, 30)))
+        with no_file_beyond(20_000), pytest.raises(duckdb.Error, match="invalidated"):
+            store._con.execute(f'CHECKPOINT "{FIRST}"')
+        assert count(store) == 29
+
+
+@pytest.mark.parametrize("name", ["store", "corrupt, not a valid DuckDB 'file'", "Footer length"])
+def test_a_day_that_begins_on_a_full_disk_begins_when_there_is_room(
+    tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / name  # what it is called tells nothing about what is in it
+    with Store.open(folder) as store:
+        deliver(store, events(1))
+        with no_file_beyond(4096):
+            for at in (T0 + DAY_S, T0):
+                with pytest.raises(StoreError, match="File too large"):
+                    deliver(store, events(2, at))
+            assert count(store) == 1
+        assert not list(folder.glob(".*opening*"))
+        deliver(store, events(2, T0 + DAY_S))
+        assert count(store) == 2
+        assert not list(folder.glob("*quarantined*"))
+
+
+def test_a_close_or_a_reopening_without_room_leaves_the_day_as_it_was(folder: Path) -> None:
+    with Store.open(folder) as store:
+        deliver(store, *map(events, range(1, 5)))
+        with no_file_beyond(4096), pytest.raises(StoreError, match="cannot be closed"):
+            store.close_day(FIRST)
+        assert (count(store), store.days()) == (4, {FIRST: False})
+        store.close_day(FIRST)
+        with no_file_beyond(4096), pytest.raises(StoreError, match="File too large"):
+            deliver(store, events(5))
+        assert (count(store), store.days()) == (4, {FIRST: True})
+        deliver(store, events(5))
+        assert count(store) == 5
+
+
+def test_what_a_close_cut_short_has_left_takes_no_room_for_ever(folder: Path) -> None:
+    folder.mkdir()
+    (folder / f".{FIRST}.closing").mkdir()
+    (folder / f".{FIRST}.closing" / "event.parquet").write_bytes(b"half")
+    (folder / f".{FIRST}.duckdb.opening").write_bytes(b"half")
+    (folder / f".{FIRST}.duckdb.opening.wal").write_bytes(b"half")
+    with Store.open(folder) as store:
+        assert store.days() == {}
+    assert {p.name for p in folder.iterdir()} == {"LOCK"}
+
+
+def test_a_closed_store_writes_no_more_even_when_asked(folder: Path) -> None:
+    store = Store.open(folder)
+    deliver(store, events(1))
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        deliver(store, events(2))
+    with Store.open(folder) as next_one:
+        assert count(next_one) == 1
+
+
+# --- names of folders ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a b", "ünï🙂", "it's", 'dq"q', "a*b", "[x]y", "{a,b}", "a%41"])
+def test_any_other_name_of_a_folder_does(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    with Store.open(folder) as store:
+        deliver(store, batch(*two_days()))
+        store.close_day(FIRST)
+        before = everything(StoreSource(store))
+        assert len(before["tenant_minute"]) == 2
+    assert everything(FileSource(folder)) == before
+    with Store.open(folder) as store:
+        deliver(store, batch(minute("b", output_tokens=1), seq=2))
+        assert store.days() == {FIRST: False, SECOND: False}
+    assert not list(folder.glob("*quarantined*"))
+
+
+@pytest.mark.parametrize("name", ["what?", os.fsdecode(b"raw\xff"), "tenant=evil"])
+def test_a_name_that_duckdb_misreads_is_refused_before_rows_get_lost(
+    tmp_path: Path, name: str
+) -> None:
+    for kind in (Store.open, FileSource):
+        with pytest.raises(StoreError, match="choose another folder"):
+            kind(tmp_path / name / "store")
+    assert not (tmp_path / name).exists()
 
 
 def test_a_file_of_an_older_version_gains_the_columns_it_lacks(folder: Path) -> None:

@@ -106,8 +106,24 @@ def test_the_baseline_is_the_last_sixty_calm_buckets():
 def test_another_incident_is_left_out_of_the_baseline():
     pool = Pool().calm(0, 20).flood(20, 25).calm(25, 40)
     base = choose_baseline(pool.window(35, 40))
-    assert base.left_out == 5
-    assert not {b.start for b in base.buckets} & {pool.at(i) for i in range(20, 25)}
+    assert base.left_out == 7
+    assert not {b.start for b in base.buckets} & {pool.at(i) for i in range(19, 26)}
+
+
+def test_the_bucket_beside_the_incident_is_not_usual_wherever_the_window_begins():
+    """An onset falls inside a bucket: one that is half calm would make a flood look usual."""
+    pool = Pool().calm(0, 12)
+    pool.engine(12)
+    pool.tenant(12, "x", offered=40, waits={"slot": {"x": 4.0}})
+    pool.flood(13, 19)
+    for first in (13, 15):
+        assert choose_baseline(pool.window(first, 19)).end == pool.at(12)
+
+
+def test_too_few_calm_buckets_are_no_baseline_at_all():
+    base = choose_baseline(Pool().calm(0, 2).flood(2, 8).window(2, 8))
+    assert (base.usable, base.buckets, base.rate("x", "service")) == (False, (), None)
+    assert base.problem == "only 2 calm closed buckets to compare with, 3 are needed"
 
 
 def test_a_lone_burst_of_waiting_is_usual():

@@ -99,7 +99,8 @@ def test_a_failed_step_is_no_work_done_and_hurts_only_its_rows():
     assert row.outcome == "failed"
     assert pool.total("prompt_tokens") == pool.total("service") == 0
     assert pool.core.scheduler._counters.value("a") == 0
-    assert any("no such instruction" in (e.detail or "") for e in pool.logs(EventRecord))
+    assert any("RuntimeError" in (e.detail or "") for e in pool.logs(EventRecord))
+    assert not any("no such instruction" in (e.detail or "") for e in pool.logs(EventRecord))
 
 
 def test_a_row_that_fails_leaves_its_batch_mates_alone():

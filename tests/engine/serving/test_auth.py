@@ -7,6 +7,7 @@ import hmac
 import pytest
 
 from engine.config import Settings, Tenant
+from engine.errors import ConfigError
 from engine.serving import auth
 
 
@@ -79,3 +80,9 @@ def test_a_settings_dump_holds_the_digest_but_never_the_key() -> None:
     text = Settings(tenants=(Tenant(name="alice", key_sha256=(digest,)),)).dump()
     assert digest in text
     assert key not in text
+
+
+def test_a_key_that_two_tenants_share_is_refused_not_given_to_either() -> None:
+    _, digest = auth.new_key()
+    with pytest.raises(ConfigError, match="'alice' and 'bob' have one key_sha256"):
+        auth.KeyRing([Tenant(name, key_sha256=(digest,)) for name in ("alice", "bob")])

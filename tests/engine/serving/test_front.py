@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -327,6 +328,36 @@ def test_a_wrong_path_or_method_is_said_in_the_same_shape() -> None:
     assert (path.status_code, method.status_code) == (404, 405)
     assert "POST /v1/completions" in path.json()["error"]["message"]
     assert method.headers["allow"] == "POST"
+
+
+def test_a_key_is_never_sent_on_to_where_a_host_header_points() -> None:
+    with bench() as (b, client):
+        told = b.post(client, headers={"host": "elsewhere.example"})
+        slashed = client.post("/v1/completions/", headers={"host": "elsewhere.example"}, json={})
+    assert told.status_code == 200
+    assert slashed.status_code == 404
+    assert "location" not in slashed.headers
+
+
+def test_the_fronts_book_outlives_a_tick_that_fails(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: list[float] = []
+    again = threading.Event()
+
+    def tick(now_s: float) -> None:
+        ticks.append(now_s)
+        if len(ticks) == 1:
+            raise KeyError("ts-alice-key")
+        again.set()
+
+    monkeypatch.setattr("engine.serving.front._TICK_S", 0.001)
+    with bench() as (b, client):
+        monkeypatch.setattr(b.front.book, "tick", tick)
+        assert again.wait(20)
+        assert b.post(client).status_code == 200
+    assert "the front's book: KeyError at " in caplog.text
+    assert "ts-alice-key" not in caplog.text
 
 
 # -- the caller leaves

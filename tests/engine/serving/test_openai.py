@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.serving import openai
+from engine.serving.answer import refusal as refusal_response
 from engine.serving.openai import ApiError, parse_completion
 
 
@@ -168,6 +169,45 @@ def test_no_bytes_make_the_parser_fail_other_than_with_a_400(body: bytes) -> Non
     except ApiError as e:
         status = e.status
     assert status in (200, 400)
+
+
+def answered(body: bytes) -> int:
+    """The status a caller would read; a refusal must also be possible to write."""
+    try:
+        parse_completion(body)
+    except ApiError as e:
+        json.loads(refusal_response(e).body)
+        return e.status
+    return 200
+
+
+any_text = st.text(st.characters(), max_size=5)  # half a surrogate pair too
+any_number = st.one_of(st.integers(), st.sampled_from([10**400, -(10**400)]), st.floats())
+any_json = st.recursive(
+    st.one_of(st.none(), st.booleans(), any_number, any_text),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=6,
+)
+any_name = st.one_of(st.sampled_from([*openai._TAKEN, *openai._NEUTRAL, "user"]), any_text)
+
+
+@given(st.dictionaries(any_name, any_json, max_size=3))
+def test_no_values_make_the_parser_or_its_refusal_fail(odd: dict[str, Any]) -> None:
+    assert answered(json.dumps({"model": "m", "prompt": "hi"} | odd).encode()) in (200, 400)
+
+
+def test_nesting_of_any_depth_is_a_400() -> None:
+    for depth in range(850, 1050):  # around what the interpreter can read, and can write
+        nested = b"[" * depth + b"]" * depth
+        assert answered(b'{"model": "m", "prompt": "hi", "top_p": ' + nested + b"}") == 400
+
+
+def test_a_name_no_text_can_carry_is_quoted_as_json_escapes_it() -> None:
+    with pytest.raises(ApiError) as e:
+        parse_completion(rb'{"model": "m", "prompt": "hi", "\ud800x": 1}')
+    body = bytes(refusal_response(e.value).body)
+    assert rb"\ud800x = 1: unknown parameter" in body
+    assert json.loads(body)["error"]["param"] == "\ud800x"
 
 
 def test_an_error_has_openais_shape() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import queue
 import select
 import signal
 import socket
@@ -10,6 +12,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +66,25 @@ WRITES_ITS_END = """
     print("ready", flush=True)
     signal.pause()
 """
+NEEDS_ROOM = """
+    import signal, sys
+    from pathlib import Path
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if (Path(__file__).parent / "full").exists():
+        sys.exit("no room")
+    print("ready", flush=True)
+    signal.pause()
+"""
+CHATTY = """
+    import signal, sys
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for i in range(5000):  # more than a pipe holds
+        print("line", i, file=sys.stderr)
+        print("progress: line", i)
+    sys.stderr.close()
+    print("ready", flush=True)
+    signal.pause()
+"""
 ANSWERS = """
     import os, signal, socket, sys
     from pathlib import Path
@@ -100,6 +122,11 @@ def serve(tmp_path: Path, modules: dict[str, str], **more: object) -> ServeProce
     return ServeProcesses(Settings(), tmp_path / "store", modules=modules, **more)  # type: ignore[arg-type]
 
 
+def all_pids(processes: ServeProcesses) -> list[int]:
+    assert processes._store is not None
+    return [c.pid for c in (processes._store.child, *processes._children)]
+
+
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -118,8 +145,8 @@ def test_all_three_start_in_order_and_end_in_the_reverse_one(
         assert processes.failure() is None
         folder = processes.runtime_dir
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert stat.S_IMODE((folder / "launch.json").stat().st_mode) == 0o600
-        pids = [c.pid for c in processes._children]
+        assert not (folder / "launch.json").exists()  # read by all; it held key digests
+        pids = all_pids(processes)
     # ... and nothing about an end that was not clean.
     assert heard == ["starting the store", "starting the worker", "starting the front"]
     assert (tmp_path / "ends").read_text().split() == ["child_front", "child_worker", "child_store"]
@@ -199,13 +226,96 @@ def test_the_words_of_a_child_that_failed_while_serving_are_kept(
     assert ("worker", "error: out of memory") in lines
 
 
+def hearing() -> tuple[queue.SimpleQueue[str], Callable[[str], None]]:
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    return lines, lines.put
+
+
+def heard_until(lines: queue.SimpleQueue[str], end: str) -> list[str]:
+    heard = [lines.get(timeout=20)]
+    while end not in heard[-1]:
+        heard.append(lines.get(timeout=20))
+    return heard
+
+
+def test_a_store_that_dies_is_started_again_and_serving_goes_on(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    lines, hear = hearing()
+    with serve(tmp_path, modules(), progress=hear) as processes:
+        before = all_pids(processes)
+        os.kill(before[0], signal.SIGKILL)
+        heard = heard_until(lines, "is back")
+        after = all_pids(processes)
+        assert processes.failure() is None
+        assert not processes._something_ended.is_set()
+    assert [line for line in heard if "process" in line] == [
+        "the store process ended with signal 9; serving goes on, its rows wait; starting it again",
+        "the store process is back",
+    ]
+    assert after[0] != before[0]
+    assert after[1:] == before[1:]
+    assert not any(alive(p) for p in (*before, *after))
+
+
+def test_a_store_that_cannot_start_again_is_tried_until_it_can_and_says_why(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    lines, hear = hearing()
+    with serve(tmp_path, modules(store=NEEDS_ROOM), progress=hear) as processes:
+        (tmp_path / "full").touch()
+        os.kill(all_pids(processes)[0], signal.SIGKILL)
+        heard = heard_until(lines, "it said: no room")
+        assert processes.failure() is None
+        (tmp_path / "full").unlink()
+        heard_until(lines, "is back")
+    assert "exit code 1" in heard[-1]
+
+
+def test_stopping_while_the_store_is_away_leaves_nothing_behind(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    lines, hear = hearing()
+    with serve(tmp_path, modules(store=NEEDS_ROOM), progress=hear) as processes:
+        (tmp_path / "full").touch()
+        os.kill(all_pids(processes)[0], signal.SIGKILL)
+        heard_until(lines, "it said: no room")
+        pids = all_pids(processes)
+    assert not any(alive(p) for p in pids)
+    assert not [t for t in threading.enumerate() if t.name == "keeper-store"]
+
+
+def test_a_listener_that_fails_takes_no_process_along(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    def gone(*_: str) -> None:
+        raise BrokenPipeError(32, "the terminal is gone")
+
+    with serve(tmp_path, modules(worker=CHATTY), progress=gone, on_line=gone) as processes:
+        worker = processes._children[0]
+        assert worker.last_words()[-1] == "line 4999"
+        pids = all_pids(processes)
+    assert not any(alive(p) for p in pids)
+
+
+def test_what_the_system_refuses_at_the_start_is_said_in_a_sentence(
+    tmp_path: Path, modules: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/tenantscope-x")
+
+    monkeypatch.setattr("tempfile.mkdtemp", no_room)
+    with pytest.raises(ServeError, match=r"No space left on device .*make room, or set TMPDIR"):
+        serve(tmp_path, modules()).start()
+
+
 def test_a_child_that_ignores_the_request_to_end_is_ended(
     tmp_path: Path, modules: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.serving.processes._STOP_S", 0.3)
     heard: list[str] = []
     with serve(tmp_path, modules(worker=STUBBORN), progress=heard.append) as processes:
-        pids = [c.pid for c in processes._children]
+        pids = all_pids(processes)
     assert not any(alive(p) for p in pids)
     assert [line for line in heard if "cleanly" in line] == [
         "the worker did not end cleanly: signal 9"
@@ -222,7 +332,8 @@ def test_children_do_not_outlive_a_killed_parent(
         from engine.config import Settings
         from engine.serving.processes import ServeProcesses
         with ServeProcesses(Settings(), Path({str(tmp_path / "s")!r}), modules={named!r}) as p:
-            print(*[c.pid for c in p._children], p.runtime_dir, flush=True)
+            pids = [c.pid for c in (p._store.child, *p._children)]
+            print(*pids, p.runtime_dir, flush=True)
             signal.pause()
     """)
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -269,7 +380,7 @@ def test_a_given_runtime_folder_stays_and_is_left_clean(
 ) -> None:
     with short_folder() as folder:
         with serve(tmp_path, modules(), runtime_dir=folder / "run"):
-            assert (folder / "run" / "launch.json").exists()
+            assert (folder / "run").is_dir()
         assert list((folder / "run").iterdir()) == []
 
 
@@ -284,4 +395,5 @@ def test_a_launch_reads_back_as_it_was_written(tmp_path: Path) -> None:
         faults=Faults(slow_factor=1.6, freeze_at_s=3.0),
     )
     launch.write(tmp_path / "launch.json")
+    assert stat.S_IMODE((tmp_path / "launch.json").stat().st_mode) == 0o600
     assert Launch.read(tmp_path / "launch.json") == launch

@@ -71,11 +71,12 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
-def started(tmp_path: Path, wait: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, wait: str, before: str = "") -> subprocess.Popen[str]:
     """`serve` over processes that only say when they start and stop."""
     script = f"""
         import signal
         from engine.serving import processes
+        {before}
 
         class Processes:
             url = "http://127.0.0.1:1"
@@ -99,13 +100,35 @@ def started(tmp_path: Path, wait: str) -> subprocess.Popen[str]:
     return child
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 0)]
+)
 def test_a_signal_ends_the_processes_first(tmp_path: Path, number: int, code: int) -> None:
     child = started(tmp_path, "signal.pause()")
     child.send_signal(number)
     out, err = child.communicate(timeout=20)
     assert (out, child.returncode) == ("all ended\n", code)
     assert err.endswith("stopped\n")
+
+
+def test_a_serve_told_to_ignore_its_terminal_outlives_it(tmp_path: Path) -> None:
+    child = started(
+        tmp_path, "signal.pause()", before="signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    )
+    child.send_signal(signal.SIGHUP)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=20)
+    assert child.returncode == 130
+
+
+def test_one_key_for_two_tenants_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    twice = f'[[tenant]]\nname = "{{}}"\nkey_sha256 = ["{KEY_DIGEST}"]\n'
+    path = config(tmp_path, twice.format("alice") + twice.format("bob"))
+    result = CliRunner().invoke(serve, ["--config", path, "--store", str(tmp_path / "s")])
+    assert result.exit_code == 2
+    assert "tenants 'alice' and 'bob' have one key_sha256" in result.stderr
+    assert KEY_DIGEST not in result.stderr
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_process_that_dies_ends_serve_with_its_name_and_a_failure(tmp_path: Path) -> None:

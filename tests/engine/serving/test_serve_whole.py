@@ -26,7 +26,7 @@ SETTINGS = Settings(
     policy="fcfs",
     bucket_s=10.0,
     provisional_s=0.5,
-    limits=Limits(slots=4, step_tokens=64, max_context=256, pool_bytes=16 << 20),
+    limits=Limits(slots=4, step_tokens=64, max_context=2048, pool_bytes=16 << 20),
     tenants=(
         Tenant(name="alice", key_sha256=(digest_of("ts-a"),)),
         Tenant(name="carol", concurrency=1, key_sha256=(digest_of("ts-c"),)),
@@ -60,7 +60,7 @@ def streaming(processes: ServeProcesses, key: str) -> AbstractContextManager[htt
         json={
             "model": "synthetic",
             "prompt": "go",
-            "max_tokens": 250,
+            "max_tokens": 2000,  # far more than are made before the caller acts
             "stream": True,
             "ignore_eos": True,
         },

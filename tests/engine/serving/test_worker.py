@@ -54,15 +54,18 @@ def test_a_step_that_raises_ends_the_loop_loudly() -> None:
         run_loop(core, lambda result: None, stopping)  # type: ignore[arg-type]
 
 
-def process(body: str) -> subprocess.Popen[str]:
+def process(body: str, *, patient: bool = True) -> subprocess.Popen[str]:
     script = """
         import threading, time
         from engine.serving.worker import stop_on_signal
         stopping = threading.Event()
-        stop_on_signal(stopping, lambda: print("telemetry sent", flush=True), within_s=0.2)
-        print("up", flush=True)
     """
-    source = textwrap.dedent(script) + textwrap.dedent(body)
+    watch = """
+        stop_on_signal(stopping, lambda: print("telemetry sent", flush=True), within_s=0.2)
+    """
+    up = "print('up', flush=True)\n"
+    parts = (script, watch if patient else "", up, body)
+    source = "".join(textwrap.dedent(part) for part in parts)
     child = subprocess.Popen(
         [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -86,6 +89,19 @@ def test_a_step_that_never_ends_does_not_keep_the_process_nor_its_telemetry() ->
     out, err = child.communicate(timeout=20)
     assert (out, child.returncode) == ("telemetry sent\n", 1)
     assert "did not end in time" in err
+
+
+def test_a_worker_that_still_loads_ends_at_once_and_cleanly() -> None:
+    child = process(
+        "stop_on_signal(stopping, lambda: None, within_s=600, serving=threading.Event())\n"
+        "print('loading', flush=True)\nimport ctypes\nctypes.CDLL(None).sleep(600)",
+        patient=False,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "loading\n"
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=20)
+    assert (out, err, child.returncode) == ("", "", 0)
 
 
 # -- faults

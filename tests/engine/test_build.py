@@ -1,0 +1,92 @@
+"""A worker's core put together from real parts, on the synthetic model."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.build import build_core
+from engine.clock import SystemClock
+from engine.config import Limits, Settings, Tenant
+from engine.errors import ConfigError
+from engine.model.loaders import load_model
+from engine.model.made_adapters import make_adapter
+from engine.scheduling.request import Ask
+from telemetry.records import EngineRun, EventRecord
+
+
+class Kept:
+    def __init__(self):
+        self.logs = []
+
+    def submit(self, batch):
+        self.logs += batch.logs
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("synthetic", "float32")
+
+
+def built(model, folders, **limits):
+    kept, said = Kept(), []
+    settings = Settings(
+        model="synthetic",
+        tenants=(Tenant("a"),),
+        adapters=tuple((f.name, str(f)) for f in folders),
+        limits=Limits(**{"slots": 4, "step_tokens": 64, "pool_bytes": 8 << 20, **limits}),
+    )
+    core = build_core(settings, SystemClock(), "run", model, kept, say=said.append)
+    return core, kept, said
+
+
+def run(core, names):
+    ended = []
+    for i, name in enumerate(names):
+        now = core._clock.now()
+        key = core.adapter_key(name) if name else None
+        core.submit(Ask(f"r{i}", "a", (1, 2, 3), 4, now, now, key, name))
+    while len(ended) < len(names):
+        assert core.wait_for_work(20)
+        ended += core.step().ended
+    core.close()
+    return ended
+
+
+def test_a_refused_adapter_is_left_out_and_the_others_serve(model, tmp_path):
+    good, bad = tmp_path / "good", tmp_path / "secret-place"
+    make_adapter(good, model.config, 4)
+    bad.mkdir()
+    core, kept, said = built(model, [good, bad])
+    assert core.adapter_key("secret-place") is None
+    assert [e.outcome.value for e in run(core, [None, "good"])] == ["finished", "finished"]
+    assert any("secret-place" in line for line in said)
+    faults = [r for r in kept.logs if isinstance(r, EventRecord) and r.kind == "fault"]
+    assert "'secret-place' was left out" in faults[0].detail
+    assert any(isinstance(r, EngineRun) and r.synthetic for r in kept.logs)
+
+
+def test_an_adapter_whose_folder_has_gone_hurts_its_own_request_and_tells_no_path(
+    model, tmp_path, capsys
+):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for i, folder in enumerate(folders):
+        make_adapter(folder, model.config, 4, seed=i)
+    core, kept, _ = built(model, folders, host_adapters=1)
+    (folders[0] / "adapter_model.safetensors").unlink()
+    ended = {e.request_id: e for e in run(core, ["one", "two"])}
+    assert ended["r1"].outcome.value == "finished"
+    assert ended["r0"].outcome.value == "failed"
+    assert str(tmp_path) not in ended["r0"].reason
+    assert not any(str(tmp_path) in repr(r) for r in kept.logs)
+    assert "was not loaded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pool_bytes", [1, 10_000])
+def test_a_pool_too_small_is_said_with_what_it_needs(model, pool_bytes):
+    with pytest.raises(ConfigError, match=f"pool_bytes = {pool_bytes}.*give at least"):
+        built(model, [], pool_bytes=pool_bytes)
+
+
+def test_a_small_pool_and_a_short_context_still_start(model):
+    core, _, _ = built(model, [], pool_bytes=300_000, max_context=40)
+    assert run(core, [None])[0].output_tokens == 4
