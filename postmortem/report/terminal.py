@@ -77,8 +77,10 @@ def _line(row: Sequence[str], widths: Sequence[int], right: frozenset[int], gap:
 
 def _stacked(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     out: list[str] = []
+    named = 1 if head[0] else 2  # a first column without a heading is a mark before the name
     for row in rows:
-        out += wrap(row[0], width)
-        pairs = ", ".join(f"{h} {c}" for h, c in zip(head[1:], row[1:], strict=True) if c != "-")
+        out += wrap(" ".join(c for c in row[:named] if c), width)
+        rest = zip(head[named:], row[named:], strict=True)
+        pairs = ", ".join(f"{h} {c}" for h, c in rest if c != "-")
         out += ["  " + line for line in wrap(pairs, width - 2)]
     return out

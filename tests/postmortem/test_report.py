@@ -352,3 +352,10 @@ def test_the_quiet_summary_speaks_of_the_whole_window_asked_for():
     report = report_of(pool, 0, 9)
     assert report.verdict.kind == "quiet"
     assert "busiest: x 25% of the service (fair 25%)" in report.verdict.headline
+
+
+def test_on_a_narrow_screen_the_mark_stands_beside_the_name():
+    lines = terminal.render(report_of(incident(), 8, 18), UTC, width=40).splitlines()
+    assert "! y" in lines
+    assert "x" in lines
+    assert "!" not in lines
