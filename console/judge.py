@@ -27,7 +27,9 @@ class LiveJudge:
     """Judges the last minutes, again and again.
 
     An episode still under way is told with its onset; once it is over, the last minute is judged
-    by itself and what was is told in one line. `pool` None judges the pool heard last.
+    by itself and what was is told in one line. So is what was before a change of policy: how the
+    pool does under the new one is judged by what came since. `pool` None judges the pool heard
+    last.
     """
 
     def __init__(
@@ -44,13 +46,27 @@ class LiveJudge:
         self._tz = tz
 
     def __call__(self, rows: Rows, now: float) -> VerdictLines:
-        whole = self._ask(rows, now - self._judged_s, now)
+        start = now - self._judged_s
+        since = _change_settled(rows, start, now)
+        if since is not None:
+            earlier = self._ask(rows, start, since)
+            if earlier.onset is not None:
+                # An incident reaches back to its beginning; this one ends at the change.
+                rows = _without(rows, earlier.onset, since)
+            return self._with_earlier(self._ask(rows, since, now), earlier)
+        whole = self._ask(rows, start, now)
         if whole.onset is None or whole.end is None or _under_way(whole, now):
             return in_lines(whole)
         # What came after the episode is judged by itself, not together with it.
         recent = self._ask(rows, max(now - self._recent_s, whole.end), now)
-        lines = in_lines(recent)
         if _under_way(recent, now):
+            return in_lines(recent)
+        return self._with_earlier(recent, whole)
+
+    def _with_earlier(self, recent: Verdict, whole: Verdict) -> VerdictLines:
+        """The verdict of now, and what was before it in one line."""
+        lines = in_lines(recent)
+        if whole.onset is None or whole.end is None:
             return lines
         span = f"{clock(whole.onset, self._tz)}-{clock(whole.end, self._tz)}"
         hurt = len(whole.victims) or len(whole.hurt)
@@ -76,6 +92,32 @@ class LiveJudge:
             runs=rows.runs,
         )
         return verdicts.judge(window, zone=self._tz)
+
+
+def _change_settled(rows: Rows, start: float, now: float) -> float | None:
+    """The first whole bucket after the last change of policy inside the span, once two buckets
+    have passed since; None where there was none."""
+    changes = [p.at for p in rows.policies if p.previous is not None and start < p.at <= now]
+    if not changes or not rows.engines:
+        return None
+    bucket_s = rows.engines[-1].bucket_s
+    since = -(-max(changes) // bucket_s) * bucket_s
+    return since if now - since >= OVER_AFTER_BUCKETS * bucket_s else None
+
+
+def _without(rows: Rows, start: float, end: float) -> Rows:
+    """The rows but for the buckets and the arrivals from `start` to `end`."""
+
+    def outside(at: float) -> bool:
+        return not start <= at < end
+
+    return replace(
+        rows,
+        tenants=tuple(r for r in rows.tenants if outside(r.bucket_start)),
+        interference=tuple(r for r in rows.interference if outside(r.bucket_start)),
+        engines=tuple(r for r in rows.engines if outside(r.bucket_start)),
+        requests=tuple(r for r in rows.requests if outside(r.arrived)),
+    )
 
 
 def _under_way(verdict: Verdict, now: float) -> bool:

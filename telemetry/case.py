@@ -26,6 +26,7 @@ MOST_EPISODES = 5  # looked at, worst first, for one that hurt somebody
 SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itself
 SLOW = 1.2  # step time at equal batch, now over usual
 MIN_MISSES = 2.0  # misses beyond usual that hurt
+MIN_KEPT = 3  # requests judged, none missed: the promise was kept
 WAIT_FLOOR_S = 2.0  # excess wait that hurts, at least
 WAIT_FLOOR_SHARE = 0.05  # ... and of the judged time
 WAIT_FLOOR_REQUEST_S = 0.25  # ... and a request
@@ -180,7 +181,9 @@ def _hurt(
             and account.waited_s >= 2 * account.usual_s
             and account.net_s >= WAIT_FLOOR_REQUEST_S * max(1.0, requests)
         )
-        if not misses and not waits:
+        # Whoever kept every target it was judged by waits longer, but is not hurt.
+        kept = eligible >= MIN_KEPT and not missed
+        if not misses and (kept or not waits):
             continue
         # A slow engine makes a lone tenant queue behind itself: not its doing unless it asks more.
         own = account.share(SELF_HELD) >= SELF_SHARE and (tenant in risen or not slow)

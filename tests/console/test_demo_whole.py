@@ -135,3 +135,18 @@ def test_the_shipped_recording_replays_and_its_report_names_the_suspect():
     assert report.verdict.kind == "tenant"
     assert report.verdict.tenant == "acme"
     assert report.verdict.share > 0.6
+
+
+@pytest.mark.parametrize(("at_s", "says"), [(75.0, "CULPRIT acme"), (135.0, "QUIET")])
+def test_the_table_sees_the_harm_under_fcfs_and_the_recovery_under_vtc(at_s, says):
+    from console.judge import LiveJudge
+    from console.replay import replay_incident
+
+    clock = iter([0.0])
+    feed = replay_incident(
+        "five-pm-fanout", clock=lambda: next(clock, at_s), judge=LiveJudge(recent_s=20.0)
+    )
+    feed.snapshot()
+    lines = " ".join(feed.snapshot().verdict.lines)
+    assert says in lines
+    assert ("EARLIER" in lines) == (says == "QUIET")
