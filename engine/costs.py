@@ -127,33 +127,36 @@ def fit(samples: Sequence[tuple[StepFeatures, float]], *, version: int = 1) -> C
 
 
 class Trim:
-    """Fits the model's scale once more, to the first steps that are really served.
+    """Fits the model's scale again, to the first steps that are really served.
 
     At warm-up the worker is alone; in service it shares the machine with the front, the store and
     the clients, and every step takes longer by about the same factor. Left in, that factor would
     be booked as lost capacity for ever. How busy the pool is does not matter (the features hold
-    that), so the first steps are as good as any.
+    that), so the first steps are as good as any; a second round has seen more kinds of them.
     """
 
-    STEPS = 64
+    ROUNDS = (64, 192)  # steps served when the scale is fitted
     LEAST, MOST = 0.5, 4.0
 
     def __init__(self) -> None:
-        self._seen: list[tuple[float, float]] = []  # (duration, predicted)
+        self._seen: list[tuple[float, float]] = []  # (duration, predicted by the warm-up's model)
+        self._factor = 1.0  # applied so far
 
     def offer(self, duration_s: float, predicted_s: float) -> float | None:
-        """The factor, once, when enough steps have been seen. The median, weighted by predicted
+        """The factor to apply now, when a round is complete. The median, weighted by predicted
         time: one hung step must not set the scale."""
-        if len(self._seen) >= self.STEPS:
+        if len(self._seen) >= self.ROUNDS[-1]:
             return None
-        self._seen.append((duration_s, predicted_s))
-        if len(self._seen) < self.STEPS:
+        self._seen.append((duration_s, predicted_s / self._factor))
+        if len(self._seen) not in self.ROUNDS:
             return None
         ordered = sorted(self._seen, key=lambda s: s[0] / s[1])
         half = sum(p for _, p in ordered) / 2
-        passed = 0.0
+        passed, whole = 0.0, 1.0
         for duration, predicted in ordered:
             passed += predicted
             if passed >= half:
-                return min(self.MOST, max(self.LEAST, duration / predicted))
-        return None
+                whole = min(self.MOST, max(self.LEAST, duration / predicted))
+                break
+        factor, self._factor = whole / self._factor, whole
+        return factor

@@ -12,6 +12,7 @@ from engine.simulation.workload import Arrival, Workload
 if TYPE_CHECKING:
     from engine.serving.faults import Faults
 
+FLOOD_TOKENS = 800  # everyday prompts are shorter
 SCENARIOS = ("fanout", "quiet", "slow", "freeze")
 
 
@@ -41,7 +42,9 @@ class Script:
         w = self.workload
         drawn = w.arrivals(0, w.calm_s + w.incident_s, pace)
         if self.scenario != "fanout":
-            drawn = [a for a in drawn if not (a.tenant == w.suspect and a.prompt_tokens > 500)]
+            drawn = [
+                a for a in drawn if not (a.tenant == w.suspect and a.prompt_tokens > FLOOD_TOKENS)
+            ]
         return [replace(a, at_s=a.at_s * self.scale) for a in drawn]
 
     def faults(self) -> Faults:

@@ -67,10 +67,10 @@ def test_both_acts_get_the_very_same_arrivals_and_other_scenarios_have_no_flood(
     s = script(tmp_path)
     arrivals = s.arrivals()
     assert arrivals == script(tmp_path).arrivals()
-    flood = [a for a in arrivals if a.prompt_tokens > 500]
+    flood = [a for a in arrivals if a.prompt_tokens > 800]
     assert {a.tenant for a in flood} == {"acme"}
     assert min(a.at_s for a in flood) >= s.calm_s
-    assert not [a for a in script(tmp_path, "slow").arrivals() if a.prompt_tokens > 500]
+    assert not [a for a in script(tmp_path, "slow").arrivals() if a.prompt_tokens > 800]
     half = script(tmp_path, scale=0.5).arrivals()
     assert [a.at_s for a in half] == [a.at_s / 2 for a in arrivals]
 

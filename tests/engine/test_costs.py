@@ -82,15 +82,17 @@ def test_calibration_runs_the_shapes_and_returns_a_model():
     assert len(said) * 4 == len(runner.plans)
 
 
-def test_the_scale_is_fitted_once_to_the_first_served_steps_and_one_hang_does_not_set_it():
-    trim = Trim()
-    factors = [trim.offer(1.4 * p, p) for p in [0.1] * (Trim.STEPS - 2)]
-    factors.append(trim.offer(30.0, 0.1))
-    factors.append(trim.offer(0.14, 0.1))
-    assert factors[:-1] == [None] * (Trim.STEPS - 1)
-    assert factors[-1] == pytest.approx(1.4)
-    assert trim.offer(5.0, 0.1) is None
-    scaled = TRUE.scaled(1.4)
+def test_the_scale_is_fitted_to_the_first_served_steps_and_one_hang_does_not_set_it():
+    trim, model, factors = Trim(), TRUE, []
     features = StepFeatures(10, 3, 500, 2)
-    assert scaled.predict(features) == pytest.approx(1.4 * TRUE.predict(features))
-    assert scaled.version == TRUE.version + 1
+    for i in range(Trim.ROUNDS[-1] + 50):
+        true = (1.4 if i < 64 else 1.8) * TRUE.predict(features)
+        factor = trim.offer(30.0 if i == 7 else true, model.predict(features))
+        if factor is not None:
+            factors.append((i + 1, factor))
+            model = model.scaled(factor)
+    assert [i for i, _ in factors] == list(Trim.ROUNDS)
+    assert factors[0][1] == pytest.approx(1.4)
+    assert factors[0][1] * factors[1][1] == pytest.approx(1.8)
+    assert model.predict(features) == pytest.approx(1.8 * TRUE.predict(features))
+    assert model.version == TRUE.version + 2
