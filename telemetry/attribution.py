@@ -4,7 +4,7 @@ Pure functions of buckets and a baseline. The matrix holds *charged* seconds: wh
 resource, no accusation. *Excess* is what is charged beyond the baseline and the pool's common
 growth: excess(victim, holder) = max(0, charged - usual rate x observed seconds x growth). A
 victim's excess is the sum over its holders (itself, capacity, policy and others among them), so
-that its shares always close to 1.
+that its shares always close to 1. The slowness that calm buckets have too is no lost capacity.
 """
 
 from __future__ import annotations
@@ -12,9 +12,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from telemetry.baseline import Baseline, Growth, growth_of, step_growth
+from telemetry.baseline import Baseline, Growth, growth_of, pace_of, step_growth
 from telemetry.conventions import CAPACITY, OTHERS, POLICY, SELF, TENANT, WAIT_REASONS
-from telemetry.window import Bucket, mean, observed_s, tenants_of, total, wait_s
+from telemetry.window import (
+    Bucket,
+    Cell,
+    engine_total,
+    mean,
+    observed_s,
+    tenants_of,
+    total,
+    wait_s,
+)
 
 STALL_REASONS: tuple[str, ...] = ("stall",)
 CANDIDATE_SHARE = 0.1  # of the raw excess: such a tenant's growth is not the pool's
@@ -106,6 +115,7 @@ class Attribution:
 
     observed_s: float
     growth: Growth
+    usual_pace: float
     reasons: tuple[str, ...]
     accounts: Mapping[str, Account]
     charges_missing: int
@@ -148,6 +158,7 @@ def attribute(
     return Attribution(
         observed_s(buckets),
         growth,
+        usual_pace_of(baseline),
         tuple(reasons),
         accounts,
         sum(b.charges_missing for b in buckets),
@@ -159,8 +170,9 @@ def _accounts(
 ) -> dict[str, Account]:
     seen = observed_s(buckets)
     cells: dict[str, dict[Holder, dict[str, list[float]]]] = {}
+    usual_pace = usual_pace_of(baseline)
     for b in buckets:
-        for c, charged in b.matrix.items():
+        for c, charged in _with_usual_pace(b, usual_pace).items():
             if c.reason in reasons:
                 _cell(cells, c.victim, Holder(c.kind, c.holder), c.reason)[0] += charged
     for c, rate in baseline.matrix.items():
@@ -180,6 +192,41 @@ def _accounts(
             sum(x.excess_s for x in lines),
             lines,
         )
+    return out
+
+
+def usual_pace_of(baseline: Baseline) -> float:
+    """How much longer than modelled steps take on calm buckets; 1 where that is not known."""
+    pace = pace_of(baseline.buckets) if baseline.usable else None
+    return max(1.0, pace or 1.0)
+
+
+def _with_usual_pace(bucket: Bucket, usual_pace: float) -> Mapping[Cell, float]:
+    """The bucket's matrix with the usual slowness given back to the holders.
+
+    A model that reads low by the same factor on calm buckets is a mis-scaled model, no slow
+    engine: of what was booked as lost capacity only the part beyond `usual_pace` x predicted
+    stays; the rest goes to the holders of the same wait in proportion. Rows still sum to it.
+    """
+    busy, predicted = engine_total([bucket], "busy_s"), engine_total([bucket], "predicted_s")
+    if usual_pace <= 1.0 or busy is None or not predicted or busy <= predicted:
+        return bucket.matrix
+    beyond = max(0.0, busy - usual_pace * predicted) / (busy - predicted)
+    held: dict[tuple[str, str], float] = {}
+    for c, charged in bucket.matrix.items():
+        if c.kind != CAPACITY:
+            held[c.victim, c.reason] = held.get((c.victim, c.reason), 0.0) + charged
+    out: dict[Cell, float] = {}
+    for c, charged in bucket.matrix.items():
+        lost = bucket.matrix.get(Cell(c.victim, c.reason, CAPACITY, ""), 0.0)
+        others = held.get((c.victim, c.reason), 0.0)
+        # Pages that are free are capacity too, and no matter of pace.
+        if c.reason == "kv" or others <= 0:
+            out[c] = charged
+        elif c.kind == CAPACITY:
+            out[c] = charged * beyond
+        else:
+            out[c] = charged * (1 + lost * (1 - beyond) / others)
     return out
 
 

@@ -212,7 +212,7 @@ def _holders(report: Report, zone: tzinfo | None) -> Section:
     parts: list[str | tuple[str, ...] | Grid] = [
         f"Shares of the hurt tenants' excess {what} from {clock(report.judged_start, zone)} to "
         f"{clock(report.judged_end, zone)}. Common growth taken off: {growth.factor:.2f}x "
-        f"({basis}).",
+        f"({basis})." + _usual_pace(report),
         Grid(head, tuple(rows), frozenset(range(2, len(head)))),
         Grid(
             ("victim", "waited", "usual", "excess", "mostly behind", "kind", "for"),
@@ -452,3 +452,13 @@ def _ttft(x: Latency) -> str:
     if x.p50_s is None or x.p99_s is None:
         return f"max {span_s(x.max_s)} ({x.n})"
     return f"{span_s(x.p50_s)}/{span_s(x.p99_s)}"
+
+
+def _usual_pace(report: Report) -> str:
+    pace = report.accounts.usual_pace
+    if pace < 1.05:
+        return ""
+    return (
+        f" Calm steps take {pace:.2f}x the model too: that much of the lost capacity is given back "
+        "to the holders."
+    )

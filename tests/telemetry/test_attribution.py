@@ -200,3 +200,28 @@ def test_slower_steps_explain_pages_held_longer():
     kv = next(r for r in found if r.resource == "KV bytes")
     assert kv.ratio == pytest.approx(2.6 / (8 / 50 / (6 / 100)))
     assert not kv.rose
+
+
+def test_slowness_that_calm_buckets_have_too_is_no_lost_capacity():
+    """A model that reads 1.5x low all day: the capacity it booked goes back to the holders; what
+    is slower than that stays."""
+    from types import SimpleNamespace
+
+    from telemetry.attribution import _with_usual_pace
+    from telemetry.window import Cell
+
+    cells = {
+        Cell("v", "slot", "tenant", "x"): 6.0,
+        Cell("v", "slot", "self", ""): 2.0,
+        Cell("v", "slot", "capacity", ""): 8.0,
+        Cell("v", "kv", "capacity", ""): 3.0,
+    }
+    bucket = SimpleNamespace(matrix=cells, engine=SimpleNamespace(busy_s=10.0, predicted_s=5.0))
+    same = _with_usual_pace(bucket, 2.0)
+    assert same[Cell("v", "slot", "capacity", "")] == 0
+    assert same[Cell("v", "slot", "tenant", "x")] == pytest.approx(12.0)
+    assert same[Cell("v", "kv", "capacity", "")] == 3.0, "free pages are no matter of pace"
+    half = _with_usual_pace(bucket, 1.5)
+    assert half[Cell("v", "slot", "capacity", "")] == pytest.approx(4.0)
+    assert sum(half.values()) == pytest.approx(sum(cells.values()))
+    assert _with_usual_pace(bucket, 1.0) is cells
