@@ -51,6 +51,7 @@ class Outbox:
     def __init__(self) -> None:
         self._queue: SimpleQueue[StepResult | pb.WorkerMessage | None] = SimpleQueue()
         self._mine: set[str] = set()
+        self.closed = False
         self._lock = threading.Lock()
 
     def took(self, request_id: str) -> None:
@@ -67,8 +68,10 @@ class Outbox:
     def put(self, item: StepResult | pb.WorkerMessage | None) -> None:
         self._queue.put(item)
 
-    def unfinished(self) -> list[str]:
+    def close(self) -> list[str]:
+        """The stream is over; returns the requests it leaves behind."""
         with self._lock:
+            self.closed = True
             return list(self._mine)
 
     def messages(self) -> Iterator[pb.WorkerMessage]:
@@ -159,7 +162,7 @@ class WorkerService(pb_grpc.WorkerServicer):
         finally:
             with self._lock:
                 self._outboxes = tuple(o for o in self._outboxes if o is not outbox)
-            for request_id in outbox.unfinished():
+            for request_id in outbox.close():
                 self._core.abort(request_id)
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
@@ -237,6 +240,9 @@ class WorkerService(pb_grpc.WorkerServicer):
                         is_retry=ask.is_retry,
                     )
                 )
+                if outbox.closed:
+                    # The stream ended meanwhile, and its aborts came before this request did.
+                    self._core.abort(ask.request_id)
             except EngineError as e:
                 refusal = str(e)
         if refusal is not None:

@@ -158,3 +158,28 @@ def test_a_fault_out_of_range_names_its_value(bad: dict[str, float]) -> None:
     ((name, value),) = bad.items()
     with pytest.raises(ConfigError, match=f"{name} = {value}"):
         Faults(**bad)
+
+
+def test_a_request_that_comes_in_while_its_stream_ends_does_not_run_for_nobody():
+    from engine.clock import SystemClock
+    from engine.serving.worker_service import Outbox, WorkerService
+    from telemetry.proto import tenantscope_pb2 as pb
+
+    calls: list[tuple[str, str]] = []
+    outbox = Outbox()
+
+    class Core:
+        def submit(self, ask):
+            for request_id in outbox.close():  # the stream ends at the worst moment
+                self.abort(request_id)
+            calls.append(("submit", ask.request_id))
+
+        def abort(self, request_id):
+            calls.append(("abort", request_id))
+
+    service = WorkerService(
+        Core(), SystemClock(), engine="e", run_id="r", pool="main", adapters={},
+        stop_tokens=frozenset(), history=None,
+    )  # fmt: skip
+    service._take(pb.Ask(request_id="late", tenant="a", prompt=[1], max_tokens=3), outbox)
+    assert calls == [("abort", "late"), ("submit", "late"), ("abort", "late")]
