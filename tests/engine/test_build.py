@@ -90,3 +90,36 @@ def test_a_pool_too_small_is_said_with_what_it_needs(model, pool_bytes):
 def test_a_small_pool_and_a_short_context_still_start(model):
     core, _, _ = built(model, [], pool_bytes=300_000, max_context=40)
     assert run(core, [None])[0].output_tokens == 4
+
+
+def test_preemption_and_eviction_by_the_scheduler_do_not_change_a_greedy_token(model, tmp_path):
+    """The whole core, tight against ample: same requests, same tokens, whatever gave way."""
+    folders = [tmp_path / f"a{i}" for i in range(4)]
+    for i, folder in enumerate(folders):
+        make_adapter(folder, model.config, 8 * (i + 1), seed=i)
+
+    def answers(pool_bytes):
+        core, kept, _ = built(model, folders, pool_bytes=pool_bytes, step_tokens=24)
+        for i in range(12):
+            now = core._clock.now()
+            name = f"a{i % 4}" if i % 5 else None
+            key = core.adapter_key(name) if name else None
+            prompt = tuple((i * 37 + j * 11) % 256 for j in range(20 + 3 * i))
+            core.submit(Ask(f"r{i}", "a", prompt, 70, now, now, key, name))
+        tokens: dict[str, list[int]] = {}
+        ended = 0
+        while ended < 12:
+            assert core.wait_for_work(20)
+            result = core.step()
+            for request_id, token in result.tokens:
+                tokens.setdefault(request_id, []).append(token)
+            ended += len(result.ended)
+        core.close()
+        return tokens, [r.kind for r in kept.logs if isinstance(r, EventRecord)]
+
+    ample, calm = answers(64 << 20)
+    tight, events = answers(56 * 32_768)
+    assert "preempt" not in calm
+    assert "preempt" in events
+    assert "evict" in events
+    assert tight == ample
