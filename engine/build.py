@@ -7,23 +7,23 @@ runner. Decides nothing at run time.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from engine.chronicle import KnownAdapter
 from engine.clock import Clock
 from engine.config import Settings
-from engine.core import EngineCore, KnownAdapter
+from engine.core import EngineCore
 from engine.costs import CostModel, Trim
 from engine.errors import AdapterError, ConfigError
+from engine.library import AdapterLibrary
 from engine.loading import LoaderThread
 from engine.memory.pool import PagePool
 from engine.model.loaders import LoadedModel
-from engine.model.lora import AdapterWeights, read_adapter
 from engine.runner.arena import kv_page_bytes
 from engine.runner.torch_runner import TorchRunner
-from engine.scheduling.plan import HostAdapter, Runner
+from engine.scheduling.plan import Runner
 from engine.warmup import calibrate
 from telemetry.records import Batch, EngineRun
 from telemetry.views import Identity
@@ -31,47 +31,6 @@ from telemetry.views import Identity
 
 class Emitter(Protocol):
     def submit(self, batch: Batch) -> None: ...
-
-
-class AdapterLibrary:
-    """Host copies of adapters, the most recently used first to stay; the others are read again
-    from their folders. Keys are content hashes: a folder that has changed since is refused."""
-
-    def __init__(self, model: LoadedModel, page_bytes: int, most: int) -> None:
-        self._model = model
-        self._page_bytes = page_bytes
-        self._most = most
-        self._folders: dict[str, Path] = {}
-        self._kept: OrderedDict[str, AdapterWeights] = OrderedDict()
-
-    def add(self, folder: Path) -> AdapterWeights:
-        weights = self._read(folder)
-        self._folders[weights.key] = folder
-        self._keep(weights)
-        return weights
-
-    def fetch(self, key: str) -> HostAdapter:
-        """The host copy of a key; reads the folder when it is no longer kept."""
-        weights = self._kept.get(key)
-        if weights is None:
-            folder = self._folders[key]
-            weights = self._read(folder)
-            if weights.key != key:
-                raise ConfigError(
-                    f"{folder}: the adapter's content has changed since it was loaded; "
-                    "give the new one a name of its own"
-                )
-        self._keep(weights)
-        return weights
-
-    def _read(self, folder: Path) -> AdapterWeights:
-        return read_adapter(folder, self._model.config, self._model.dtype, self._page_bytes)
-
-    def _keep(self, weights: AdapterWeights) -> None:
-        self._kept[weights.key] = weights
-        self._kept.move_to_end(weights.key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
 
 
 def build_core(
@@ -97,6 +56,12 @@ def build_core(
             f"limits.pool_bytes = {limits.pool_bytes}: less than two pages of {page_bytes} bytes; "
             f"give at least {16 * page_bytes}"
         )
+    try:
+        pool = PagePool.of_bytes(
+            limits.pool_bytes, page_bytes, limits.kv_floor_bytes, limits.adapter_floor_bytes
+        )
+    except ValueError as e:
+        raise ConfigError(f"limits.kv_floor_bytes, limits.adapter_floor_bytes: {e}") from None
     runner = TorchRunner(model, pages, limits.page_tokens)
     library = AdapterLibrary(model, page_bytes, limits.host_adapters)
     known: list[KnownAdapter] = []
@@ -108,10 +73,12 @@ def build_core(
             say(f"adapter {name!r} is left out: {e}")
             left_out.append(name)
             continue
-        if weights.pages >= pages:
+        most = pages - max(1, pool.kv_floor_pages)
+        if weights.pages > most:
+            more = (weights.pages - most + pages + 16) * page_bytes
             raise ConfigError(
-                f"adapter {name!r} needs {weights.pages} pages, the pool has {pages}: "
-                f"raise limits.pool_bytes above {(weights.pages + 16) * page_bytes}"
+                f"adapter {name!r} needs {weights.pages} pages, the pool has {pages} and adapters "
+                f"may take {most} of them: raise limits.pool_bytes above {more}"
             )
         known.append(
             KnownAdapter(
@@ -129,8 +96,8 @@ def build_core(
         Identity(settings.engine, run_id, settings.pool),
         clock,
         wrap(runner),
-        LoaderThread(runner, library.fetch),
-        PagePool(pages, page_bytes),
+        LoaderThread(runner, library),
+        pool,
         costs,
         tuple(known),
         emit=exporter.submit,
@@ -175,7 +142,7 @@ def _warm_up(
     for adapter in sorted(known, key=lambda a: a.rank)[-4:]:
         if adapter.key in used or end - adapter.pages < pages // 2:
             continue
-        runner.copy_in(library.fetch(adapter.key), range(end - adapter.pages, end))
+        runner.copy_in(library.peek(adapter.key), range(end - adapter.pages, end))
         end -= adapter.pages
         used.append(adapter.key)
     costs = calibrate(runner, settings.limits, used, end, say)

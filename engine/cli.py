@@ -54,7 +54,7 @@ def serve(config: Path | None, store: Path, host: str, port: int, model: str | N
     if config is None:
         raise click.UsageError(_NO_SETTINGS)
     try:
-        settings = read_settings(config)
+        settings = read_settings(config).one_pool()
         if model is not None:
             settings = replace(settings, model=model)
         if not any(t.key_sha256 for t in settings.tenants):

@@ -1,120 +1,59 @@
-"""The settings of one `serve`: frozen values, read from one TOML file. Decides nothing.
+"""Reads a settings file: one TOML file to frozen `Settings`. Owns the checks across keys.
 
-A limit that is absent is "no limit"; 0 means blocked, never unlimited.
+The values, and what each key means, are `engine.config_values`; they are had from here as well.
+Every message names file, table, key and value, and says what is allowed.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.config_keys import from_plain, read_keys, read_name
+from engine.config_values import (
+    DTYPES,
+    POLICIES,
+    SHARE_BY,
+    WINDOWS,
+    AdapterFolder,
+    Limits,
+    PolicyKnobs,
+    PoolSpec,
+    Settings,
+    Slo,
+    Tenant,
+)
 from engine.errors import ConfigError
 from telemetry.settings import Reader, SettingsError, read_toml
 
-POLICIES = ("vtc", "fcfs")
-DTYPES = ("auto", "bfloat16", "float32")
-LONGEST_NAME = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """Targets of one tenant; None = no target of that kind."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    max_gap_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """One tenant: its share, its limits, what it was promised, which adapters it may name.
-
-    `key_sha256` are hex digests of its API keys; the keys themselves are never kept.
-    """
-
-    name: str
-    weight: float = 1.0
-    rpm: int | None = None
-    tpm: int | None = None
-    concurrency: int | None = None
-    slo: Slo = field(default_factory=Slo)
-    adapters: tuple[str, ...] = ()
-    key_sha256: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes of the pool's worker."""
-
-    slots: int = 32  # sequences running at once
-    step_tokens: int = 512  # tokens of one step, prefill chunks and decode rows together
-    adapters_per_step: int = 16  # distinct adapters in one step
-    page_tokens: int = 16  # tokens of KV a page
-    pool_bytes: int = 1 << 30  # the arena: KV and adapters
-    host_adapters: int = 256  # adapters kept in host memory
-    max_context: int = 4096  # prompt + output of one request
-    prefetch: int = 8  # heads, in policy order, whose adapters are fetched ahead
-    bypass: int = 8  # times a KV-short head may be passed by
-    preemptions: int = 3  # times one request may be preempted
-    queue_per_tenant: int = 1024  # requests in the pool or waiting for it
-    queue: int = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything a `serve` needs to know at start."""
-
-    engine: str = "engine"
-    pool: str = "main"
-    model: str = "smollm2-135m"
-    dtype: str = "auto"
-    policy: str = "vtc"
-    bucket_s: float = 60.0
-    provisional_s: float = 10.0
-    limits: Limits = field(default_factory=Limits)
-    tenants: tuple[Tenant, ...] = ()
-    adapters: tuple[tuple[str, str], ...] = ()  # (name, folder)
-
-    def tenant(self, name: str) -> Tenant | None:
-        return next((t for t in self.tenants if t.name == name), None)
-
-    def with_policy(self, policy: str) -> Settings:
-        return replace(self, policy=policy)
-
-    def public(self) -> dict[str, Any]:
-        """What telemetry may carry: no keys, no key hashes, no paths."""
-        return {
-            "policy": self.policy,
-            "limits": asdict(self.limits),
-            "tenants": [
-                {k: v for k, v in asdict(t).items() if k != "key_sha256"} for t in self.tenants
-            ],
-        }
-
-    def dump(self) -> str:
-        """As JSON, for handing to a child process; `load_settings` reads it back."""
-        return json.dumps(asdict(self))
+__all__ = [
+    "DTYPES",
+    "POLICIES",
+    "SHARE_BY",
+    "WINDOWS",
+    "Limits",
+    "PolicyKnobs",
+    "PoolSpec",
+    "Settings",
+    "Slo",
+    "Tenant",
+    "load_settings",
+    "read_limits",
+    "read_name",
+    "read_pools",
+    "read_settings",
+    "read_slo",
+    "read_tenant",
+]
+_HEX = frozenset("0123456789abcdef")
 
 
 def load_settings(text: str) -> Settings:
     """The inverse of `Settings.dump`."""
-    raw = json.loads(text)
-    tenants = tuple(
-        Tenant(
-            **{
-                **t,
-                "slo": Slo(**t["slo"]),
-                "adapters": tuple(t["adapters"]),
-                "key_sha256": tuple(t["key_sha256"]),
-            }
-        )
-        for t in raw.pop("tenants")
-    )
-    adapters = tuple((n, p) for n, p in raw.pop("adapters"))
-    limits = Limits(**raw.pop("limits"))
-    return Settings(**raw, limits=limits, tenants=tenants, adapters=adapters)
+    settings: Settings = from_plain(Settings, json.loads(text))
+    return settings
 
 
 def read_settings(path: Path) -> Settings:
@@ -126,84 +65,115 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_slo(r: Reader) -> Slo:
-    slo = Slo(
-        r.number("ttft_s", None, above=0),
-        r.number("tpot_s", None, above=0),
-        r.number("max_gap_s", None, above=0),
-    )
-    r.done()
-    return slo
-
-
-def read_name(r: Reader, key: str = "name") -> str:
-    """A name is data: any printable text up to 200 characters."""
-    name: str = r.text(key)
-    if len(name) > LONGEST_NAME or not name.isprintable():
-        raise r.fail(key, f"expected up to {LONGEST_NAME} printable characters")
-    return name
+    """A table of targets. Raises SettingsError, as the readers below do."""
+    return read_keys(r, Slo)
 
 
 def read_tenant(r: Reader) -> Tenant:
-    tenant = Tenant(
-        name=read_name(r),
-        weight=r.number("weight", 1.0, above=0),
-        rpm=r.integer("rpm", None, at_least=0),
-        tpm=r.integer("tpm", None, at_least=0),
-        concurrency=r.integer("concurrency", None, at_least=0),
-        slo=read_slo(r.table("slo")),
-        adapters=r.texts("adapters"),
-        key_sha256=r.texts("key_sha256"),
-    )
+    """One [[tenant]] table. Whether its pool and its adapters exist is the file's to check."""
+    tenant = read_keys(r, Tenant)
     for digest in tenant.key_sha256:
-        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-            raise r.fail("key_sha256", "expected 64 lower-case hex digits each")
-    r.done()
+        if len(digest) != 64 or set(digest) - _HEX:
+            # What stands there may be the key: it is not repeated.
+            what = "a key" if digest.startswith("ts-") else f"{len(digest)} characters long"
+            expected = "expected 64 lower-case hex digits each"
+            raise SettingsError(f"{r.where}: key_sha256: one of them is {what}: {expected}")
+    for what, limit, burst in (
+        ("rpm", tenant.rpm, tenant.rpm_burst),
+        ("tpm", tenant.tpm, tenant.tpm_burst),
+    ):
+        if burst is None:
+            continue
+        if limit is None:
+            raise r.fail(f"{what}_burst", f"allowed only beside a limit: set {what} too")
+        if limit == 0:
+            raise r.fail(f"{what}_burst", f"{what} = 0 blocks the tenant: leave the burst out")
+        if tenant.window != "bucket":
+            only = 'allowed only with window = "bucket"'
+            raise r.fail(f"{what}_burst", f"{only}, and it is {tenant.window!r}")
     return tenant
 
 
-def read_limits(r: Reader) -> Limits:
-    names = {f: getattr(Limits(), f) for f in Limits.__slots__}
-    zero_allowed = {"bypass", "preemptions", "prefetch"}
-    limits = Limits(
-        **{n: r.integer(n, d, at_least=0 if n in zero_allowed else 1) for n, d in names.items()}
-    )
-    r.done()
+def read_limits(r: Reader, base: Limits | None = None) -> Limits:
+    """A table of limits; what is left out is as in `base`, else it has its default."""
+    limits = read_keys(r, Limits, base)
+    floors = limits.kv_floor_bytes + limits.adapter_floor_bytes
+    if floors > limits.pool_bytes:
+        raise SettingsError(
+            f"{r.where}: kv_floor_bytes = {limits.kv_floor_bytes} and adapter_floor_bytes = "
+            f"{limits.adapter_floor_bytes} are {floors} bytes together: expected at most "
+            f"pool_bytes = {limits.pool_bytes}"
+        )
     return limits
 
 
-def _settings(r: Reader, folder: Path) -> Settings:
-    tenants = tuple(read_tenant(t) for t in r.tables("tenant"))
-    adapters: list[tuple[str, str]] = []
-    for a in r.tables("adapter"):
-        adapters.append((read_name(a), str((folder / a.text("path")).resolve())))
-        a.done()
-    settings = Settings(
-        engine=r.text("engine", "engine"),
-        pool=r.text("pool", "main"),
-        model=r.text("model", "smollm2-135m"),
-        dtype=r.text("dtype", "auto", choices=DTYPES),
-        policy=r.text("policy", "vtc", choices=POLICIES),
-        bucket_s=r.number("bucket_s", 60.0, above=0),
-        provisional_s=r.number("provisional_s", 10.0, above=0),
-        limits=read_limits(r.table("limits")),
-        tenants=tenants,
-        adapters=tuple(adapters),
+def read_pools(r: Reader, base: Limits) -> tuple[PoolSpec, ...]:
+    """The [[pool]] tables of a file; what a pool's limits leave out is as in `base`."""
+    tables = r.tables("pool")
+    pools = tuple(
+        read_keys(t, PoolSpec, limits=read_limits(t.table("limits"), base)) for t in tables
     )
-    r.done()
-    _unique(r, "tenant", [t.name for t in tenants])
-    _unique(r, "adapter", [n for n, _ in adapters])
-    known = {n for n, _ in adapters}
-    for t in tenants:
-        for name in t.adapters:
-            if name not in known:
-                raise SettingsError(
-                    f"{r.where}: tenant {t.name!r} lists adapter {name!r}, "
-                    "which no [[adapter]] names"
-                )
+    _unique(tables, "name", [(p.name,) for p in pools])
+    return pools
+
+
+def _settings(r: Reader, folder: Path) -> Settings:
+    limits = read_limits(r.table("limits"))
+    # `pool = "main"` names the only one; [[pool]] tables stand under the same word.
+    pools = read_pools(r, limits) if r.has_tables("pool") else ()
+    named: dict[str, Any] = {"pool": pools[0].name} if pools else {}
+    tenant_tables, adapter_tables = r.tables("tenant"), r.tables("adapter")
+    tenants = tuple(read_tenant(t) for t in tenant_tables)
+    adapters = [read_keys(a, AdapterFolder) for a in adapter_tables]
+    settings: Settings = read_keys(
+        r,
+        Settings,
+        limits=limits,
+        knobs=read_keys(r.table("policies"), PolicyKnobs),
+        pools=pools,
+        tenants=tenants,
+        adapters=tuple((a.name, str((folder / a.path).resolve())) for a in adapters),
+        **named,
+    )
+    _unique(tenant_tables, "name", [(t.name,) for t in tenants])
+    _unique(adapter_tables, "name", [(a.name,) for a in adapters])
+    _known(tenant_tables, settings)
+    _one_owner(r, tenants)
     return settings
 
 
-def _unique(r: Reader, what: str, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise SettingsError(f"{r.where}: two [[{what}]] tables are named {name!r}")
+def _known(tables: Sequence[Reader], settings: Settings) -> None:
+    """What a tenant refers to must be there."""
+    adapters = {name for name, _ in settings.adapters}
+    pools = [p.name for p in settings.all_pools()]
+    for r, tenant in zip(tables, settings.tenants, strict=True):
+        for name in tenant.adapters:
+            if name not in adapters:
+                raise SettingsError(
+                    f"{r.where}: tenant {tenant.name!r} lists adapter {name!r}, "
+                    "which no [[adapter]] names"
+                )
+        if tenant.pool is not None and tenant.pool not in pools:
+            raise r.fail("pool", f"expected one of the pools: {', '.join(map(repr, pools))}")
+
+
+def _unique(tables: Sequence[Reader], key: str, values: Sequence[tuple[str, ...]]) -> None:
+    seen: dict[str, Reader] = {}
+    for r, mine in zip(tables, values, strict=True):
+        for value in mine:
+            if value in seen:
+                raise r.fail(key, f"taken already, by {seen[value].inside}")
+            seen[value] = r
+
+
+def _one_owner(r: Reader, tenants: Sequence[Tenant]) -> None:
+    """A key says who calls, so it may be one tenant's only."""
+    owners: dict[str, str] = {}
+    for tenant in tenants:
+        for digest in tenant.key_sha256:
+            owner = owners.setdefault(digest, tenant.name)
+            if owner != tenant.name:
+                raise SettingsError(
+                    f"{r.where}: tenants {owner!r} and {tenant.name!r} have one key_sha256, "
+                    f"{digest[:8]}...: a key says who calls; give each its own"
+                )

@@ -8,29 +8,41 @@ ledger's lock orders them; it is never held while a step executes. Knows no tens
 
 from __future__ import annotations
 
-import json
+import math
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from engine.chronicle import Chronicle, KnownAdapter
 from engine.clock import WALL_JUMP_S, Clock, SystemClock
 from engine.config import POLICIES, Settings
 from engine.costs import CostModel, Trim
 from engine.errors import EngineError
 from engine.loading import LoadDone, Transfers
 from engine.memory.pool import PagePool
+from engine.memory.prefix import PrefixCache
 from engine.memory.residency import Residency
 from engine.scheduling.plan import Runner, StepOutcome, StepPlan
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Ask
+from engine.scheduling.rights import Rights
 from engine.scheduling.scheduler import Ending, Scheduler
 from telemetry.ledger import Ledger, PoolFacts
-from telemetry.records import AdapterRecord, Batch, EngineRun, EventRecord, PolicyRecord
+from telemetry.records import Batch, EngineRun
+from telemetry.taken import Taken
 from telemetry.views import Identity, Targets
 
 TICK_S = 1.0
+CHECK_EVERY_S = 60.0  # of idleness
+MOST_JUMPED = 4096  # steps at once
+
+# (costs, rows, context tokens, adapters, most steps, until, longest step) -> ends, predictions:
+# how a runner in virtual time says when decode steps like the last one would end.
+JumpEnds = Callable[
+    [CostModel, int, int, int, int, float, float | None], tuple[list[float], list[float]]
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,8 @@ class StepResult:
 
     tokens: tuple[tuple[str, int], ...] = ()
     ended: tuple[Ending, ...] = ()
+    made: int = 0  # tokens, whether anybody wants to know them or not
+    steps: int = 0  # executed: more than one when identical ones were jumped over
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +77,6 @@ class CoreStatus:
     frozen: bool  # a step has run for over ten times what the cost model expects
 
 
-@dataclass(frozen=True, slots=True)
-class KnownAdapter:
-    """An adapter as the core needs it: identity, name, size."""
-
-    key: str
-    name: str
-    pages: int
-    bytes: int
-    rank: int
-    synthetic: bool
-
-
 class EngineCore:
     """One pool. `emit` takes what the ledger has to send; it must not block."""
 
@@ -94,7 +96,6 @@ class EngineCore:
     ) -> None:
         """`trim`: fit the cost model's scale to the first served steps; None = keep it as it is."""
         self._trim = trim
-        self._run: EngineRun | None = None
         self._settings = settings
         self._identity = identity
         self._clock = clock
@@ -115,27 +116,38 @@ class EngineCore:
             },
             weights={t.name: t.weight for t in settings.tenants},
         )
-        residency = Residency(pool)
+        limits = settings.limits
+        prefix = PrefixCache(pool, limits.page_tokens) if limits.prefix_cache else None
+        pool.listener = self.ledger
+        residency = Residency(pool, prefix, host_cap=limits.host_adapters)
         for adapter in adapters:
             residency.register(adapter.key, adapter.pages, in_host=True)
         self.adapters = adapters
         self._by_name = {a.name: a for a in adapters}
+        counters = Counters(
+            {t.name: t.weight for t in settings.tenants},
+            {t.name: t.tier for t in settings.tenants if t.tier},
+        )
+        self.ledger.counter_of = counters.value
         self.scheduler = Scheduler(
-            settings.limits,
+            limits,
             pool,
             residency,
-            Counters({t.name: t.weight for t in settings.tenants}),
+            prefix,
+            counters,
             costs,
             self.ledger,
             clock.base,
+            rights=Rights({t.name: t for t in settings.tenants}, settings.knobs),
             policy=settings.policy,
             now=now,
         )
+        self._chronicle = Chronicle(self.ledger, settings, clock.base)
+        self._checked_s = now
         self._alive: set[str] = set()
         self._wake = threading.Condition()
         self._inbox: deque[tuple[Ask, float] | str] = deque()
         self._loads: deque[LoadDone] = deque()
-        self._events = 0
         self._steps = 0
         self._output_tokens = 0
         self._stepped = False  # the last step may have made room: plan once more
@@ -186,8 +198,8 @@ class EngineCore:
                 )
             previous = self.scheduler.use_policy(policy)
             version = self.scheduler.policy_version
-            self._log_policy(previous, who, why)
-            self._log_event("policy", f"{previous} -> {policy} by {who}: {why}")
+            self._chronicle.policy(version, policy, previous, who, why)
+            self._chronicle.event("policy", f"{previous} -> {policy} by {who}: {why}")
             return PolicyChange(version, policy, previous)
 
     def status(self) -> CoreStatus:
@@ -216,29 +228,72 @@ class EngineCore:
         """Block until a step is worth planning, at most `timeout_s`."""
         with self._wake:
             if not self._has_work():
+                due = self.scheduler.next_due_s
+                if due is not None:
+                    timeout_s = min(timeout_s, max(0.0, due - self._clock.now()))
                 self._wake.wait(timeout_s)
             return self._has_work()
 
     def _has_work(self) -> bool:
-        return bool(self._inbox or self._loads or self.scheduler.running or self._stepped)
+        if self._inbox or self._loads or self._stepped or self.scheduler.running:
+            return True
+        due = self.scheduler.next_due_s
+        return due is not None and due <= self._clock.now()
 
-    def step(self) -> StepResult:
-        """Plan, execute, settle. Loads begun by the plan run beside the step."""
+    def step(self, until_s: float | None = None) -> StepResult:
+        """Plan, execute, settle. Loads begun by the plan run beside the step.
+
+        `until_s`: nothing comes from outside before that instant; a runner in virtual time may
+        then jump over steps that are like the one just made."""
+        result = self._one_step()
+        jump = getattr(self._runner, "ends", None)
+        if until_s is None or jump is None or result.ended or not result.steps:
+            return result
+        made, steps = self._jump(jump, until_s)
+        if not steps:
+            return result
+        return StepResult(result.tokens, result.ended, result.made + made, 1 + steps)
+
+    def _jump(self, ends_of: JumpEnds, until_s: float) -> tuple[int, int]:
+        scheduler, ledger = self.scheduler, self.ledger
+        if self._inbox or self._loads:
+            return 0, 0
+        most = scheduler.steady_steps(MOST_JUMPED)
+        if most < 2:
+            return 0, 0
+        due = scheduler.next_due_s
+        until_s = min(until_s, ledger.next_seal_s, math.inf if due is None else due)
+        rows, context, adapters = scheduler.decode_totals
+        ends, predicted = ends_of(
+            scheduler.costs, rows, context, adapters, most, until_s, ledger.smallest_gap_s
+        )
+        if not ends:
+            return 0, 0
+        with ledger.lock:
+            made = scheduler.jump(ends, predicted)
+            self._steps += len(ends)
+            self._output_tokens += made
+        return made, len(ends)
+
+    def _one_step(self) -> StepResult:
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
             self._take_in()
             planned = self.scheduler.plan()
             plan = planned.plan
-            if plan.segments:
+            if not plan.empty:
                 self._step_since = self.ledger.now
                 self._step_expected_s = self.scheduler.expected_step_s
         for key in planned.evicted:
             self._transfers.forget(key)
+        for key in planned.dropped:
+            self._transfers.drop_copy(key)
         for order in planned.orders:
             self._transfers.begin(order)
-        self._stepped = bool(plan.segments)
-        if not plan.segments:
+        self._stepped = not plan.empty
+        if plan.empty:
             with self.ledger.lock:
+                self._check_integrity()
                 return StepResult((), self._over(self.scheduler.take_ended()))
         outcome = self._execute(plan)
         with self.ledger.lock:
@@ -248,8 +303,20 @@ class EngineCore:
                 self._scale_costs()
             self._step_since = None
             self._steps += 1
-            self._output_tokens += len(settled.tokens)
-            return StepResult(settled.tokens, self._over(settled.ended))
+            self._output_tokens += settled.made
+            return StepResult(settled.tokens, self._over(settled.ended), settled.made, 1)
+
+    def _check_integrity(self) -> None:
+        """When there is nothing to do, look whether every page is where the books say."""
+        now = self.ledger.now
+        if now - self._checked_s < CHECK_EVERY_S or self.scheduler.waiting:
+            return
+        self._checked_s = now
+        try:
+            self.scheduler.check_integrity()
+        except ValueError as e:
+            print(f"the pool's books are wrong: {e}", file=sys.stderr, flush=True)
+            self._chronicle.event("fault", f"the pool's books are wrong: {e}")
 
     def _over(self, ended: tuple[Ending, ...]) -> tuple[Ending, ...]:
         self._alive.difference_update(e.request_id for e in ended)
@@ -263,11 +330,10 @@ class EngineCore:
         if factor is None:
             return
         self.scheduler.costs = self.scheduler.costs.scaled(factor)
-        costs = self.scheduler.costs
-        self._log_event("costs", f"cost model scaled by {factor:.2f} after the first served steps")
-        if self._run is not None:
-            self._run = replace(self._run, cost_version=costs.version, costs=costs.dump())
-            self.ledger.log(self._run)
+        self._chronicle.event(
+            "costs", f"cost model scaled by {factor:.2f} after the first served steps"
+        )
+        self._chronicle.costs(self.scheduler.costs)
 
     def _execute(self, plan: StepPlan) -> StepOutcome:
         """A runner that raises fails the rows of this step and nobody else."""
@@ -278,7 +344,7 @@ class EngineCore:
             print(f"step {plan.step} failed: {e!r}", file=sys.stderr, flush=True)
             reason = f"the step failed ({type(e).__name__})"
             with self.ledger.lock:
-                self._log_event("fault", reason)
+                self._chronicle.event("fault", reason)
             return StepOutcome({}, {s.request_id: reason for s in plan.segments})
 
     def _take_in(self) -> None:
@@ -317,10 +383,15 @@ class EngineCore:
                 self.scheduler.overdue(now)
             self._check_wall()
             due = now - self._last_collect_s >= self._settings.provisional_s
-            batches = self.ledger.collect(now) if due or self.ledger.has_sealed else []
-            if batches:
+            taken = self.ledger.take(now) if due or self.ledger.has_sealed else None
+            if taken is not None:
                 self._last_collect_s = now
-        for batch in batches:
+        if taken is not None:
+            self._send(taken)
+
+    def _send(self, taken: Taken) -> None:
+        """Rows are made here, outside the lock."""
+        for batch in taken.batches():
             self._emit(batch)
 
     def _run_timer(self) -> None:
@@ -331,13 +402,15 @@ class EngineCore:
             except Exception as e:  # a telemetry fault never touches serving, nor ends the timer
                 print(f"telemetry: {e!r}", file=sys.stderr, flush=True)
                 with self.ledger.lock:
-                    self._log_event("fault", f"the ledger's timer failed once ({type(e).__name__})")
+                    self._chronicle.event(
+                        "fault", f"the ledger's timer failed once ({type(e).__name__})"
+                    )
 
     def _check_wall(self) -> None:
         if isinstance(self._clock, SystemClock):
             jump = self._clock.take_wall_jump_s(WALL_JUMP_S)
             if jump:
-                self._log_event("clock", f"the wall clock jumped by {jump:+.1f} s", jump)
+                self._chronicle.event("clock", f"the wall clock jumped by {jump:+.1f} s", jump)
 
     def close(self) -> None:
         """Stop the timer and send what is left. The core thread must have stopped stepping."""
@@ -347,77 +420,12 @@ class EngineCore:
         self._transfers.close()
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
-            self._log_event("stop", "the worker stops")
-            batches = self.ledger.collect(self._clock.now())
-        for batch in batches:
-            self._emit(batch)
-
-    # -- rows about the run itself
+            self._chronicle.event("stop", "the worker stops")
+            taken = self.ledger.take(self._clock.now())
+        self._send(taken)
 
     def announce(self, run: EngineRun, left_out: tuple[str, ...] = ()) -> None:
         """Log the run, its adapters, the names of those left out, the policy it starts with."""
-        who = self._identity
         with self.ledger.lock:
             self.ledger.tick(self._clock.now())
-            self._run = run
-            self.ledger.log(run)
-            for a in self.adapters:
-                self.ledger.log(
-                    AdapterRecord(
-                        engine=who.engine,
-                        run_id=who.run_id,
-                        pool=who.pool,
-                        adapter=a.key,
-                        name=a.name,
-                        rank=a.rank,
-                        bytes=a.bytes,
-                        synthetic=a.synthetic,
-                    )
-                )
-            for name in left_out:
-                self._log_event("fault", f"adapter {name!r} was left out: its folder is refused")
-            self._log_policy(None, "start", "the policy the worker started with")
-            self._log_event("start", f"worker started with policy {self.scheduler.policy}")
-
-    def _log_policy(self, previous: str | None, who: str, why: str) -> None:
-        i = self._identity
-        self.ledger.log(
-            PolicyRecord(
-                engine=i.engine,
-                run_id=i.run_id,
-                pool=i.pool,
-                version=self.scheduler.policy_version,
-                at=self._clock.base.unix(self.ledger.now),
-                policy=self.scheduler.policy,
-                previous=previous,
-                who=who,
-                why=why,
-                parameters=json.dumps(
-                    {
-                        t.name: {
-                            "weight": t.weight,
-                            "rpm": t.rpm,
-                            "tpm": t.tpm,
-                            "concurrency": t.concurrency,
-                        }
-                        for t in self._settings.tenants
-                    }
-                ),
-            )
-        )
-
-    def _log_event(self, kind: str, detail: str, value: float | None = None) -> None:
-        i = self._identity
-        self._events += 1
-        self.ledger.log(
-            EventRecord(
-                engine=i.engine,
-                run_id=i.run_id,
-                pool=i.pool,
-                event_id=f"c{self._events}",
-                at=self._clock.base.unix(self.ledger.now),
-                kind=kind,
-                detail=detail,
-                value=value,
-            )
-        )
+            self._chronicle.announce(run, self.adapters, left_out, self.scheduler.policy)

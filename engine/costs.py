@@ -53,12 +53,18 @@ class CostModel:
     version: int = 1
 
     def predict(self, f: StepFeatures) -> float:
+        return self.totals(f.prefill_tokens, f.decode_rows, f.context_tokens, f.adapters)
+
+    def totals(
+        self, prefill_tokens: int, decode_rows: int, context_tokens: int, adapters: int
+    ) -> float:
+        """Seconds of a step of these totals."""
         return (
             self.base_s
-            + self.prefill_token_s * f.prefill_tokens
-            + self.decode_row_s * f.decode_rows
-            + self.context_token_s * f.context_tokens
-            + self.adapter_s * f.adapters
+            + self.prefill_token_s * prefill_tokens
+            + self.decode_row_s * decode_rows
+            + self.context_token_s * context_tokens
+            + self.adapter_s * adapters
         )
 
     def of(self, plan: StepPlan) -> StepCost:

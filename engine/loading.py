@@ -1,7 +1,8 @@
-"""Executes load orders outside the step: one thread, one adapter at a time.
+"""Executes load orders outside the step: one thread reads disk, one copies to the device.
 
-Owns the link's queue; decides nothing (residency ordered the load and took the pages). The host
-copies come from a library that re-reads from disk what it no longer keeps.
+Owns the two queues; decides nothing (residency ordered the load, took the pages, and says which
+host copies go). An adapter that must be read from disk does not hold up those that are in host
+memory.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.memory.residency import LoadOrder
+from engine.memory.moves import LoadOrder
 from engine.scheduling.plan import AdapterDevice, HostAdapter
+
+CLOSE_S = 5.0  # how long each thread may take to finish what it is at
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class LoadDone:
 
 
 class Transfers(Protocol):
-    """Whatever moves adapters to the device: a thread, or a simulated link."""
+    """Whatever moves adapters to the device: threads, or a simulated link."""
 
     def on_done(self, callback: Callable[[LoadDone], None]) -> None: ...
 
@@ -34,40 +37,75 @@ class Transfers(Protocol):
         """The adapter's pages are no longer its own."""
         ...
 
+    def drop_copy(self, key: str) -> None:
+        """The host copy is not kept any longer. Told before orders that came later begin."""
+        ...
+
     def close(self) -> None: ...
 
 
-class LoaderThread:
-    """Moves host copies into the arena. `fetch` gives the host copy of a key (may read disk)."""
+class Copies(Protocol):
+    """Host copies of adapters; any thread may ask."""
 
-    def __init__(self, device: AdapterDevice, fetch: Callable[[str], HostAdapter]) -> None:
+    def fetch(self, key: str) -> HostAdapter:
+        """The copy of a key, read from disk and kept when there is none."""
+        ...
+
+    def drop(self, key: str) -> None: ...
+
+
+class LoaderThread:
+    """Moves host copies into the arena, in the order in which they are in host memory."""
+
+    def __init__(self, device: AdapterDevice, copies: Copies) -> None:
         self._device = device
-        self._fetch = fetch
+        self._copies = copies
         self._done: Callable[[LoadDone], None] = lambda done: None
-        self._orders: queue.SimpleQueue[LoadOrder | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="adapter-loader", daemon=True)
-        self._thread.start()
+        self._reads: queue.SimpleQueue[LoadOrder | None] = queue.SimpleQueue()
+        self._moves: queue.SimpleQueue[LoadOrder | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name="adapter-reader", daemon=True)
+        self._mover = threading.Thread(target=self._move, name="adapter-loader", daemon=True)
+        self._reader.start()
+        self._mover.start()
 
     def on_done(self, callback: Callable[[LoadDone], None]) -> None:
         self._done = callback
 
     def begin(self, order: LoadOrder) -> None:
-        self._orders.put(order)
+        (self._reads if order.from_disk else self._moves).put(order)
 
     def forget(self, key: str) -> None:
         self._device.drop(key)
 
-    def close(self) -> None:
-        self._orders.put(None)
-        self._thread.join(timeout=5)
+    def drop_copy(self, key: str) -> None:
+        self._copies.drop(key)
 
-    def _run(self) -> None:
-        while (order := self._orders.get()) is not None:
-            error: str | None = None
+    def close(self) -> None:
+        self._reads.put(None)
+        self._reader.join(CLOSE_S)
+        self._moves.put(None)
+        self._mover.join(CLOSE_S)
+
+    def _read(self) -> None:
+        while (order := self._reads.get()) is not None:
             try:
-                self._device.copy_in(self._fetch(order.key), order.pages)
+                self._copies.fetch(order.key)
             except Exception as e:  # a bad adapter hurts those who wait for it, not the engine
-                # The text may name folders: it is for the operator, not for the tenant's answer.
-                print(f"adapter {order.key[:12]} was not loaded: {e}", file=sys.stderr, flush=True)
-                error = f"its files are missing or not what they were ({type(e).__name__})"
-            self._done(LoadDone(order.key, error))
+                self._failed(order, e)
+            else:
+                self._moves.put(order)
+
+    def _move(self) -> None:
+        while (order := self._moves.get()) is not None:
+            try:
+                self._device.copy_in(self._copies.fetch(order.key), order.pages)
+            except Exception as e:
+                self._failed(order, e)
+            else:
+                self._done(LoadDone(order.key))
+
+    def _failed(self, order: LoadOrder, e: Exception) -> None:
+        # The text may name folders: it is for the operator, not for the tenant's answer.
+        print(f"adapter {order.key[:12]} was not loaded: {e}", file=sys.stderr, flush=True)
+        reason = f"its files are missing or not what they were ({type(e).__name__})"
+        self._done(LoadDone(order.key, reason))

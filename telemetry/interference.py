@@ -1,259 +1,240 @@
-"""The interference matrix: seconds of waiting, by victim, reason and holder.
+"""The interference matrix while it grows: who waits in which group, and who holds what.
 
-Owns cumulative vectors and victims' marks in them; knows no queues, steps or requests. Waiting
-requests stand in *groups*: `shared` (all requests the scan did not reach; their reason flips
-together), one a reason for those examined and refused, one an awaited adapter, and `stall` for
-running sequences. A group keeps one cumulative vector S over holders, and
-
-    M[victim] += n * (S - S_then)        whenever the victim's number n in the group changes,
-
-so an interval costs O(groups x holders), never victims x holders, and a change O(holders).
+Owns the groups' populations, the holders' shares and the passing of time over them; knows no
+queues, steps or requests. Waiting requests stand in *groups*: `shared` (all requests the scan did
+not reach; their reason flips together), one a reason for those examined and refused, `adapter`
+for adapters that cannot be ordered, one an awaited adapter, and `stall` for running sequences.
+Victims and holders are indices of `telemetry.tenants`. Passing time costs a note for each group
+that somebody stands in, and so does a change. What is noted is multiplied out by
+`telemetry.fold`, outside the ledger's lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from telemetry.conventions import CAPACITY, OTHERS, POLICY, SELF, TENANT, WAIT_REASONS
-
-Vector = npt.NDArray[np.float64]
-Holder = tuple[str, str]  # (kind, tenant name or "")
+from telemetry.awaited import AwaitedAdapters, Charged
+from telemetry.cumulative import Group, Interval, Slots
+from telemetry.fold import Window
+from telemetry.tenants import dense, grown
+from telemetry.vectors import Vector
 
 SHARED, STALL = "shared", "stall"
-TOP_HOLDERS = 8
-_FIXED: tuple[Holder, ...] = ((SELF, ""), (CAPACITY, ""), (POLICY, ""))
-_CAPACITY_INDEX = 1
+ADAPTER_SHORT = "adapter"
+_AWAITED = "adapter:"
+_MOST_ROWS = 512
+_MOST_DOUBLES = 1 << 21  # of dense vectors referred to: 16 MiB
 
 
 def adapter_group(key: str) -> str:
-    return "adapter:" + key
-
-
-def reason_of(group: str) -> str:
-    """The reason of every group but `shared`."""
-    return "adapter" if group.startswith("adapter:") else group
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """Seconds of `victim`'s waiting for `reason`, charged to a holder."""
-
-    victim: str
-    reason: str
-    kind: str
-    holder: str
-    seconds: float
-
-
-@dataclass(slots=True)
-class _Group:
-    reason: str
-    shares: Vector
-    capacity_first: bool
-    total: dict[str, Vector] = field(default_factory=dict)  # reason -> S
-    clock: dict[str, float] = field(default_factory=dict)  # reason -> seconds, whoever held
-    population: int = 0
-
-
-@dataclass(slots=True)
-class _Stand:
-    """A victim's number in a group, and where the group's vectors were when it last changed."""
-
-    count: int = 0
-    total: dict[str, Vector] = field(default_factory=dict)
-    clock: dict[str, float] = field(default_factory=dict)
+    """The group of those who wait for an adapter that is on its way."""
+    return _AWAITED + key
 
 
 class Interference:
-    """Charges waiting to holders. Not thread-safe: the ledger holds the lock."""
+    """Not thread-safe: the ledger holds the lock. `window` is the open bucket's matrix."""
 
-    def __init__(self) -> None:
-        self._index: dict[Holder, int] = {h: i for i, h in enumerate(_FIXED)}
-        self._width = 16
-        self._groups: dict[str, _Group] = {
-            SHARED: self._new_group("budget"),
-            STALL: self._new_group(STALL, capacity_first=False),
-            **{r: self._new_group(r) for r in WAIT_REASONS if r != "adapter"},
+    def __init__(self, width: int, running: Vector, held: Vector) -> None:
+        """`running` (sequences) and `held` (bytes) are the holders' vectors, changed by others;
+        every change of `running` is told to `runs` too."""
+        self.window = Window()
+        self.used = 0  # indices from here on belong to nobody
+        self._width = width
+        self._running = running
+        self._running_total = 0.0
+        self._held = held
+        self.held_changed = True  # told by whoever changes it: a copy is made when it is needed
+        self._held_then = np.zeros(0)
+        self._held_sum = 0.0
+        self.costs_s = np.zeros(0)  # of the step in force; a new one each step
+        self._costs_total = 0.0
+        self._capacity_bytes = self._policy_bytes = 0.0
+        self._stall: dict[int, float] = {}
+        self.own, self.owns = dense(width)  # own prefill inside own stall, to be taken off
+        self._table_s = self._lost_s = 0.0  # cumulative, of the bucket
+        self._awaited = AwaitedAdapters()
+        self._groups = {
+            SHARED: Group(SHARED, "budget", width),
+            STALL: Group(STALL, STALL, width),
+            ADAPTER_SHORT: Group(ADAPTER_SHORT, "adapter", width),
+            **{r: Group(r, r, width) for r in ("slot", "budget", "kv")},
         }
-        self._stands: dict[tuple[str, str], _Stand] = {}  # (victim, group)
-        self._charged: dict[tuple[str, str], Vector] = {}  # (victim, reason) -> over holders
-        self._waited: dict[tuple[str, str], float] = {}  # (victim, reason)
-        self._own: dict[str, float] = {}  # own prefill inside own stall, to be taken off
-        self._own_rates: dict[str, float] = {}
+        self._stalled = self._groups[STALL]
+        self._shared = self._groups[SHARED]
+        self._waiting = [g for g in self._groups.values() if g is not self._stalled]
+        self._row = 0  # intervals of the open stretch that charged somebody
+        self._doubles = 0
+        self._noted: Vector | None = None  # the dense vector referred to last
+        self._slots = Slots(running.copy())
 
     # -- populations
 
-    def change(self, victim: str, group: str, by: int) -> None:
-        """`by` more (or fewer) of the victim's requests stand in the group from now on."""
-        if group not in self._groups:
-            self._groups[group] = self._new_group(reason_of(group))
-        stand = self._stands.setdefault((victim, group), _Stand())
-        self._flush(victim, group, stand)
-        stand.count += by
-        self._groups[group].population += by
-        if stand.count < 0:
-            raise ValueError(f"{victim!r} has {stand.count} requests in group {group}")
-        if not stand.count:
-            del self._stands[(victim, group)]
-            if group.startswith("adapter:") and not self._groups[group].population:
-                del self._groups[group]
+    def change(self, victim: int, name: str, group: str, by: int) -> None:
+        """`by` more (or fewer) of the victim's requests stand in the group from now on.
 
-    def count(self, victim: str, group: str) -> int:
-        stand = self._stands.get((victim, group))
-        return stand.count if stand else 0
+        Raises ValueError when fewer than none would be left, and for a group nobody knows.
+        """
+        entry = self._groups.get(group)
+        try:
+            if entry is not None:
+                entry.change(victim, by, self._row)
+            elif group.startswith(_AWAITED):
+                key = group[len(_AWAITED) :]
+                self._awaited.change(name, key, by, self._table_s, self._lost_s)
+            else:
+                known = ", ".join([*self._groups, _AWAITED + "<key>"])
+                raise ValueError(f"no group {group!r} (there are {known})")
+        except ValueError as e:
+            raise ValueError(f"{name!r}: {e}") from None
 
-    def awaited_adapters(self) -> Iterator[str]:
-        for name in self._groups:
-            if name.startswith("adapter:"):
-                yield name.removeprefix("adapter:")
+    def runs(self, holder: int, by: float) -> None:
+        """The holder's number of running sequences has just changed."""
+        self._running_total += by
+        slots = self._slots
+        slots.rows.append(self._row)
+        slots.holders.append(holder)
+        slots.changes.append(by)
+
+    def present(self) -> Vector:
+        """Above zero, by index, for those who take part in steps or in the cost of this one."""
+        present = self._stalled.counts.copy()
+        present[: len(self.costs_s)] += self.costs_s
+        return present
 
     # -- holders
 
-    def hold(
-        self, group: str, shares: Mapping[Holder, float], *, reason: str | None = None
-    ) -> None:
-        """From now on a second in the group is charged by `shares`, which sum to 1."""
-        entry = self._groups.get(group)
-        if entry is None:
-            return
-        entry.shares = self._vector(shares)
-        if reason is not None:
-            entry.reason = reason
+    def shared_reason(self, reason: str) -> None:
+        self._shared.flip(reason)
 
-    def hold_stall(self, shares: Mapping[str, float]) -> None:
+    def costs(self, decode: Vector | None, prefill: Mapping[int, float]) -> float:
+        """Budget is held by cost, from now on: seconds by index. Returns their sum."""
+        if decode is None or len(decode) < self.used:
+            costs = np.zeros(self.used)
+            if decode is not None:
+                costs[: len(decode)] = decode
+        else:
+            costs = decode[: self.used].copy()
+        self.costs_s = costs
+        for index, seconds in prefill.items():
+            costs[index] += seconds
+        self._costs_total = float(costs.sum())
+        return self._costs_total
+
+    def pool(self, capacity_bytes: float, policy_bytes: float) -> None:
+        """Bytes of the pool that no tenant holds: free or unreferenced, and pinned or reserved."""
+        self._capacity_bytes = max(0.0, capacity_bytes)
+        self._policy_bytes = max(0.0, policy_bytes)
+
+    def stall(self, rates: dict[int, float]) -> None:
         """Shares of a step's second spent on each tenant's prefill; they need not sum to 1.
 
         A sequence is not stalled by its own prefill: each tenant's own part is counted for all
         its sequences but one, which is exact however many of them prefill.
         """
-        self._groups[STALL].shares = self._vector({(TENANT, t): s for t, s in shares.items()})
-        self._own_rates = dict(shares)
+        self._stall = rates
 
-    def advance(self, table_s: float, capacity_s: float) -> None:
-        """Let time pass: `table_s` charged by the shares, `capacity_s` to lost capacity."""
-        for entry in self._groups.values():
-            if not entry.population:
+    def blame(self, blame: Mapping[str, Mapping[str | None, float]]) -> None:
+        for key, shares in blame.items():
+            self._awaited.blame(key, shares, self._table_s, self._lost_s)
+
+    # -- time
+
+    def advance(self, table_s: float, lost_s: float) -> None:
+        """Let time pass: `table_s` charged by the table of reasons, `lost_s` to capacity."""
+        self._table_s += table_s
+        self._lost_s += lost_s
+        if self._row >= _MOST_ROWS or self._doubles > _MOST_DOUBLES:
+            self.close()
+        row = self._row
+        noted = False
+        held: Vector | None = None
+        held_total = 0.0
+        for group in self._waiting:
+            if not group.population:
                 continue
-            total = entry.total.get(entry.reason)
-            if total is None or len(total) < self._width:
-                total = entry.total[entry.reason] = self._grown(total)
-            if table_s:
-                total[: len(entry.shares)] += table_s * entry.shares
-            passed = table_s
-            if entry.capacity_first:
-                total[_CAPACITY_INDEX] += capacity_s
-                passed += capacity_s
-            entry.clock[entry.reason] = entry.clock.get(entry.reason, 0.0) + passed
-        if table_s:
-            for tenant, rate in self._own_rates.items():
-                if self.count(tenant, STALL):
-                    self._own[tenant] = self._own.get(tenant, 0.0) + table_s * rate
+            noted = True
+            reason = group.reason
+            if reason == "kv" or reason == "adapter":
+                if held is None:
+                    held = self._held_now()
+                    held_total = self._held_sum + self._capacity_bytes + self._policy_bytes
+                if held_total > 0:
+                    part = table_s / held_total
+                    interval = Interval(
+                        row,
+                        part,
+                        lost_s + part * self._capacity_bytes,
+                        part * self._policy_bytes,
+                        table_s + lost_s,
+                        held,
+                    )
+                else:  # nobody there to be charged
+                    interval = Interval(row, 0.0, lost_s + table_s, 0.0, table_s + lost_s, None)
+            elif reason != "slot" and self._costs_total > 0:
+                costs = self.costs_s
+                if costs is not self._noted:
+                    self._noted = costs
+                    self._doubles += len(costs)
+                part = table_s / self._costs_total
+                interval = Interval(row, part, lost_s, 0.0, table_s + lost_s, costs)
+            elif self._running_total > 0:
+                part = table_s / self._running_total
+                interval = Interval(row, part, lost_s, 0.0, table_s + lost_s, None)
+            else:
+                interval = Interval(row, 0.0, lost_s + table_s, 0.0, table_s + lost_s, None)
+            group.intervals.append(interval)
+        stalled = self._stalled
+        if self._stall and table_s and stalled.population:
+            noted = True
+            for index, rate in self._stall.items():
+                seconds = table_s * rate
+                stalled.stalls.append((row + 1, index, seconds))
+                if stalled.count[index]:
+                    self.own[index] += seconds
+        if noted:
+            self._row = row + 1
 
-    # -- results
+    def _held_now(self) -> Vector:
+        """A copy of what everybody holds; the one made last, while nothing has changed."""
+        if self.held_changed or len(self._held_then) != self.used:
+            self._held_then = self._held[: self.used].copy()
+            self._held_sum = float(self._held_then.sum())
+            self._doubles += self.used
+            self.held_changed = False
+        return self._held_then
 
-    def waits(self) -> dict[tuple[str, str], float]:
-        """Seconds waited by (victim, reason) since the last `drain`. Without the stall."""
-        self._flush_all()
-        return {k: s for k, s in self._waited.items() if k[1] != STALL}
+    # -- buckets
 
-    def charges(self, top: int | None = TOP_HOLDERS) -> list[Charge]:
-        """The matrix since the last `drain`: `top` tenants a (victim, reason), the rest in
-        `others`; self, capacity and policy always. Rows of a (victim, reason) sum to its wait."""
-        self._flush_all()
-        names = {i: h for h, i in self._index.items()}
-        out: list[Charge] = []
-        for (victim, reason), charged in sorted(self._charged.items()):
-            own = self._index.get((TENANT, victim))
-            row = charged.copy()
-            if own is not None and own < len(row):
-                mine = row[own]
-                if reason == STALL:
-                    mine -= self._own.get(victim, 0.0)
-                row[0] += mine
-                row[own] = 0.0
-            np.maximum(row, 0.0, out=row)  # differences of sums: no -1e-16 s in the books
-            fixed = len(_FIXED)
-            for i, (kind, _) in enumerate(_FIXED):
-                if row[i]:
-                    out.append(Charge(victim, reason, kind, "", float(row[i])))
-            order = [i for i in np.argsort(-row[fixed:]) + fixed if row[i]]
-            kept = order if top is None else order[:top]
-            for i in kept:
-                out.append(Charge(victim, reason, TENANT, names[int(i)][1], float(row[i])))
-            rest = float(sum(row[i] for i in order[len(kept) :]))
-            if rest:
-                out.append(Charge(victim, reason, OTHERS, "", rest))
-        return out
+    def close(self) -> None:
+        """Everything up to now is in `window`'s chunks."""
+        rows, slots = self._row + 1, self._slots
+        for group in self._groups.values():
+            closed = group.close(rows, slots)
+            if closed:
+                self.window.add(closed)
+        self._row = self._doubles = 0
+        self._noted = None
+        self._slots = Slots(self._running.copy())
+
+    def awaited(self) -> Charged:
+        """Charges of waits for adapters on their way, of the bucket so far; a copy."""
+        return self._awaited.charged(self._table_s, self._lost_s)
 
     def drain(self) -> None:
-        """Begin a new bucket: counts stay, everything summed starts from zero, and holders who
-        hold nothing any more lose their place in the vectors."""
-        self._flush_all()
-        self._charged.clear()
-        self._waited.clear()
-        self._own.clear()
-        shares = {
-            name: {
-                h: float(g.shares[i])
-                for h, i in self._index.items()
-                if i < len(g.shares) and g.shares[i]
-            }
-            for name, g in self._groups.items()
-        }
-        self._index = {h: i for i, h in enumerate(_FIXED)}
-        self._width = 16
-        for name, group in self._groups.items():
-            group.total.clear()
-            group.clock.clear()
-            group.shares = self._vector(shares[name])
-        for stand in self._stands.values():
-            stand.total.clear()
-            stand.clock.clear()
+        """A new bucket: counts stay, sums begin from zero. `close` and `awaited` came before."""
+        self.window = Window()
+        self._awaited.drain()
+        self._table_s = self._lost_s = 0.0
+        self.owns[:] = 0.0
 
-    # -- inside
-
-    def _new_group(self, reason: str, *, capacity_first: bool = True) -> _Group:
-        return _Group(reason, np.zeros(0), capacity_first)
-
-    def _vector(self, shares: Mapping[Holder, float]) -> Vector:
-        for holder in shares:
-            if holder not in self._index:
-                self._index[holder] = len(self._index)
-        while self._width < len(self._index):
-            self._width *= 2
-        vector = np.zeros(len(self._index))
-        for holder, share in shares.items():
-            vector[self._index[holder]] += share
-        return vector
-
-    def _grown(self, vector: Vector | None) -> Vector:
-        grown = np.zeros(self._width)
-        if vector is not None:
-            grown[: len(vector)] = vector
-        return grown
-
-    def _flush_all(self) -> None:
-        for (victim, group), stand in self._stands.items():
-            self._flush(victim, group, stand)
-
-    def _flush(self, victim: str, group: str, stand: _Stand) -> None:
-        entry = self._groups[group]
-        for reason, clock in entry.clock.items():
-            passed = clock - stand.clock.get(reason, 0.0)
-            if passed and stand.count:
-                total = entry.total[reason]
-                then = stand.total.get(reason)
-                charged = self._charged.get((victim, reason))
-                if charged is None or len(charged) < len(total):
-                    charged = self._charged[(victim, reason)] = self._grown(charged)
-                charged[: len(total)] += stand.count * total
-                if then is not None:
-                    charged[: len(then)] -= stand.count * then
-                key = (victim, reason)
-                self._waited[key] = self._waited.get(key, 0.0) + stand.count * passed
-            stand.clock[reason] = clock
-            stand.total[reason] = entry.total[reason].copy()
+    def grow(self, width: int, running: Vector, held: Vector) -> None:
+        """More tenants than before fit from now on."""
+        self.close()
+        for group in self._groups.values():
+            group.grow(width)
+        self._running, self._held = running, held
+        self._slots = Slots(running.copy())
+        self.own, self.owns = grown(self.own, width)
+        self._width = width

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+LARGEST_INTEGER = 1 << 53  # beyond it a float no longer counts by one
+_SHOWN = 80
+_NOTHING = ("", "null", "nil", "none", "nan", "inf", "infinity", "unlimited", "undefined", "~", "-")
 
 
 class SettingsError(ValueError):
@@ -20,9 +25,10 @@ class SettingsError(ValueError):
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file. Raises SettingsError naming the file and, for bad syntax, the line."""
+    text = ""
     try:
-        with path.open("rb") as f:
-            return tomllib.load(f)
+        text = path.read_bytes().decode("utf-8")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise SettingsError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -32,28 +38,64 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as e:
         raise SettingsError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
     except tomllib.TOMLDecodeError as e:
-        raise SettingsError(f"{path}: not valid TOML: {e}") from None
+        raise SettingsError(f"{path}: not valid TOML: {e}{_line_of(e, text)}") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: not usable TOML: nested too deep") from None
+    except ValueError as e:  # a number of thousands of digits
+        raise SettingsError(
+            f"{path}: not usable TOML: {str(e).partition(';')[0].lower()}"
+        ) from None
+
+
+def _line_of(error: tomllib.TOMLDecodeError, text: str) -> str:
+    """The line a syntax error stands in, and the cure of the commonest one."""
+    at = re.search(r"at line (\d+)", str(error))
+    lines = text.splitlines()
+    if at is None or int(at[1]) > len(lines):
+        return ""
+    line = lines[int(at[1]) - 1].strip()
+    value = line.partition("=")[2].partition("#")[0].strip()
+    cure = ""
+    if "=" in line and value.lower() in _NOTHING:
+        cure = ": TOML has no null; leave the key out to have its default"
+    return f": {shown(line)}{cure}"
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: never longer than a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer too long to be written down
+        return "(a number of thousands of digits)"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 class Reader:
     """Takes typed values out of one TOML table and complains precisely.
 
-    `where` is "file: [table]". Call `done()` at the end: it refuses keys nobody took.
+    `where` is "file" or "file: [table]", `inside` the table's part of it. Call `done()` at the
+    end: it refuses keys nobody took.
     """
 
-    def __init__(self, where: str, table: Mapping[str, Any]) -> None:
+    def __init__(self, where: str, table: Mapping[str, Any], *, inside: str = "") -> None:
+        self.where = f"{where}: {inside}" if inside else where
         if not isinstance(table, Mapping):
-            raise SettingsError(f"{where}: expected a table, got {table!r}")
-        self.where = where
+            raise SettingsError(f"{self.where}: expected a table, got {shown(table)}")
+        self._file = where
+        self.inside = inside
         self._table = table
         self._taken: set[str] = set()
 
     def fail(self, key: str, allowed: str) -> SettingsError:
         value = self._table.get(key)
-        return SettingsError(f"{self.where}: {key} = {value!r}: {allowed}")
+        return SettingsError(f"{self.where}: {key} = {shown(value)}: {allowed}")
 
     def has(self, key: str) -> bool:
         return key in self._table
+
+    def has_tables(self, key: str) -> bool:
+        """True where [[key]] tables stand, and no plain value."""
+        return isinstance(self._table.get(key), list)
 
     def _take(self, key: str, default: Any) -> Any:
         self._taken.add(key)
@@ -67,11 +109,13 @@ class Reader:
         value = self._take(key, default)
         if value is default and key not in self._table:
             return value
-        if not isinstance(value, str) or not value.strip():
-            raise self.fail(key, "expected text, not blank")
         options = tuple(choices)
         if options and value not in options:
-            raise self.fail(key, f"expected one of {', '.join(options)}")
+            near = difflib.get_close_matches(str(value), options, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise self.fail(key, f"expected one of {', '.join(options)}{hint}")
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(key, "expected text, not blank")
         return value
 
     def number(
@@ -81,30 +125,40 @@ class Reader:
         *,
         at_least: float | None = None,
         above: float | None = None,
+        at_most: float | None = None,
     ) -> Any:
         value = self._take(key, default)
         if value is default and key not in self._table:
             return value
-        bad = (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        )
+        good = isinstance(value, int | float) and not isinstance(value, bool)
+        # Compared before it is turned: an integer may be larger than any float.
         if (
-            bad
+            not good
+            or (isinstance(value, float) and not math.isfinite(value))
+            or abs(value) > (at_most if at_most is not None else 1e300)
             or (at_least is not None and value < at_least)
             or (above is not None and value <= above)
         ):
-            raise self.fail(key, "expected a number" + _range(at_least, above))
+            allowed = "expected a number" + _range(at_least, above, at_most)
+            raise self.fail(key, allowed + _hint(value, default))
         return float(value)
 
-    def integer(self, key: str, default: Any = ..., *, at_least: int | None = None) -> Any:
+    def integer(
+        self,
+        key: str,
+        default: Any = ...,
+        *,
+        at_least: int | None = None,
+        at_most: int = LARGEST_INTEGER,
+    ) -> Any:
         value = self._take(key, default)
         if value is default and key not in self._table:
             return value
-        bad = isinstance(value, bool) or not isinstance(value, int)
-        if bad or (at_least is not None and value < at_least):
-            raise self.fail(key, "expected a whole number" + _range(at_least, None))
+        good = isinstance(value, int) and not isinstance(value, bool)
+        if not good or (at_least is not None and value < at_least) or abs(value) > at_most:
+            upper = at_most if good and abs(value) > at_most else None
+            allowed = "expected a whole number" + _range(at_least, None, upper)
+            raise self.fail(key, allowed + _hint(value, default))
         return value
 
     def flag(self, key: str, default: Any = ...) -> Any:
@@ -119,8 +173,11 @@ class Reader:
             not isinstance(v, str) or not v.strip() for v in value
         ):
             raise self.fail(key, "expected a list of texts, none blank")
-        if len(set(value)) != len(value):
-            raise self.fail(key, "a value stands in it twice")
+        seen: set[str] = set()
+        for v in value:
+            if v in seen:
+                raise self.fail(key, f"{shown(v)} stands in it twice")
+            seen.add(v)
         return tuple(value)
 
     def numbers(
@@ -128,7 +185,11 @@ class Reader:
     ) -> tuple[float, ...]:
         value = self._take(key, default)
         if not isinstance(value, list | tuple) or any(
-            isinstance(v, bool) or not isinstance(v, int | float) for v in value
+            isinstance(v, bool)
+            or not isinstance(v, int | float)
+            or (isinstance(v, float) and not math.isfinite(v))
+            or abs(v) > LARGEST_INTEGER
+            for v in value
         ):
             raise self.fail(key, "expected a list of numbers")
         if length is not None and len(value) != length:
@@ -137,13 +198,16 @@ class Reader:
 
     def table(self, key: str) -> Reader:
         value = self._take(key, {})
-        return Reader(f"{self.where}.{key}", value)
+        return Reader(self._file, value, inside=f"{self.inside} [{key}]".strip())
 
     def tables(self, key: str) -> list[Reader]:
         value = self._take(key, [])
         if not isinstance(value, list):
             raise self.fail(key, f"expected [[{key}]] tables")
-        return [Reader(f"{self.where}[[{key}]] {i + 1}", v) for i, v in enumerate(value)]
+        return [
+            Reader(self._file, v, inside=f"{self.inside} [[{key}]] {_which(i, v)}".strip())
+            for i, v in enumerate(value)
+        ]
 
     def done(self) -> None:
         for key in self._table:
@@ -151,10 +215,36 @@ class Reader:
                 near = difflib.get_close_matches(key, self._taken, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 known = ", ".join(sorted(self._taken))
-                raise SettingsError(f"{self.where}: unknown key {key!r}{hint} (known: {known})")
+                raise SettingsError(
+                    f"{self.where}: unknown key {shown(key)}{hint} (known: {known})"
+                )
 
 
-def _range(at_least: float | None, above: float | None) -> str:
-    if at_least is not None:
-        return f" >= {at_least:g}"
-    return f" > {above:g}" if above is not None else ""
+def _which(index: int, table: object) -> str:
+    """A table of an array by its place, and by its name where it has one."""
+    name = table.get("name") if isinstance(table, Mapping) else None
+    return f"{index + 1} {shown(name)}" if isinstance(name, str) and name else f"{index + 1}"
+
+
+def _range(at_least: float | None, above: float | None, at_most: float | None) -> str:
+    low = f" >= {at_least:g}" if at_least is not None else ""
+    if above is not None:
+        low = f" > {above:g}"
+    if at_most is None:
+        return low
+    high = f" <= {int(at_most) if at_most == int(at_most) else at_most}"
+    return low + (" and" if low else "") + high
+
+
+def _hint(value: object, default: object) -> str:
+    """The cure of what people write where a number belongs."""
+    if not isinstance(value, str):
+        return ""
+    text = value.strip().lower()
+    if text in _NOTHING:
+        return "; leave the key out for no limit" if default is None else "; leave the key out"
+    if re.fullmatch(r"[\d_.,]+\s*[kmg]i?b?", text):
+        return "; write the number in full, without a suffix and without quotes"
+    if re.fullmatch(r"[\d_.]+", text):
+        return "; write it without quotes"
+    return ""

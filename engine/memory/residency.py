@@ -1,206 +1,171 @@
-"""Which adapters are where: DISK -> HOST -> LOADING -> DEVICE, with LRU eviction and pins.
+"""Which adapters are where, with LRU eviction, pins, a cap on host copies, and draining.
 
-Owns residency states and the order of loads; pages come from the pool, bytes are moved by
-whoever executes the load orders. Decides with the clock passed in; imports no scheduling.
+Owns residency states and the order of loads; pages come from the pool, bytes are moved by whoever
+executes the load orders, host copies are kept by a library that is told which to drop. Decides
+with the clock passed in; imports no scheduling. Nothing here costs more because more adapters are
+known: what can be evicted stands in order of disuse.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Container, Mapping
 
+from engine.memory.entries import Entry, check_entries
+from engine.memory.host import HostCopies
+from engine.memory.moves import Arrived, Eviction, LoadOrder, Place
 from engine.memory.pool import PagePool, Short
+from engine.memory.prefix import PrefixCache
+
+__all__ = ["Arrived", "Eviction", "LoadOrder", "Place", "Residency"]
 
 BROKEN_S = 30.0  # a load that failed is not tried again before
 EVICTION_MEMORY_S = 600.0  # how long an eviction is remembered when a reload is charged
-
-
-class Place(enum.Enum):
-    DISK = "disk"
-    HOST = "host"
-    LOADING = "loading"
-    DEVICE = "device"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOrder:
-    """Copy the adapter into these pages. Executed outside the step."""
-
-    key: str
-    pages: tuple[int, ...]
-    tenant: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """An adapter left the device. `suffered` used it last, `cause` needed the room."""
-
-    key: str
-    suffered: str | None
-    cause: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A load ended. `error` is the reason when it failed; its pages are free again then."""
-
-    key: str
-    tenant: str
-    bytes: int
-    load_s: float
-    error: str | None
-
-
-@dataclass(slots=True)
-class _Entry:
-    key: str
-    pages_needed: int
-    place: Place = Place.DISK
-    last_used_s: float = 0.0
-    last_tenant: str | None = None
-    pinned: bool = False  # fetched ahead for a head of the queue
-    evicted_by: str | None = None
-    evicted_s: float | None = None
-    order: LoadOrder | None = None
-    ordered_s: float = 0.0
-    broken: str | None = None
-    broken_s: float = 0.0
+UNLOADED = "it has been unloaded"
 
 
 class Residency:
-    """The states of all adapters of one worker."""
+    """The states of all adapters of one worker.
 
-    def __init__(self, pool: PagePool) -> None:
+    `host_cap` adapters and `host_cap_bytes` bytes are kept in host memory; None = no cap. `prefix`
+    is the cache whose unused pages make room beside unused adapters.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool,
+        prefix: PrefixCache | None = None,
+        *,
+        host_cap: int | None = None,
+        host_cap_bytes: int | None = None,
+    ) -> None:
         self._pool = pool
-        self._entries: dict[str, _Entry] = {}
-        self._loading: dict[str, _Entry] = {}  # in order of their load
-        self._pinned: set[str] = set()
+        self._prefix = prefix
+        self._host = HostCopies(host_cap, host_cap_bytes)
+        self._entries: dict[str, Entry] = {}
+        self._loading: dict[str, Entry] = {}  # in order of their load
+        self._pinned: dict[str, Entry] = {}
+        self._idle: OrderedDict[str, Entry] = OrderedDict()  # evictable, longest unused first
+        self._idle_pages = 0
+        self._kept_pages = 0  # on the device or loading, used by nobody, kept by a pin
+        self._dropped: list[str] = []
+        self._left: list[str] = []
         self._numbers = 0
 
+    # -- what is known
+
     def register(self, key: str, pages: int, *, in_host: bool) -> None:
-        """Make an adapter known. Registering the same key twice changes nothing."""
-        if key not in self._entries:
-            place = Place.HOST if in_host else Place.DISK
-            self._entries[key] = _Entry(key, pages, place)
+        """Make an adapter known. Registering a key twice changes nothing; one that drains stays."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            if entry.place is Place.DRAINING:
+                loading = entry.order is not None
+                entry.place = Place.LOADING if loading else Place.DEVICE
+            return
+        self._entries[key] = entry = Entry(key, pages)
+        if in_host:
+            entry.place = Place.HOST
+            self._host.rest(key, self._bytes(entry))
+            self._trim()
+
+    def unload(self, key: str, now: float) -> bool:
+        """Make it unknown. True: it has left at once. False: it drains until the last sequence
+        that uses it ends, and no other may start with it. Unknown keys have left already."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return True
+        self._unpin(entry)
+        if entry.order is not None or self._pool.references(key):
+            entry.place = Place.DRAINING
+            return False
+        if entry.place is Place.DEVICE:
+            self._from_rest(entry)
+            self._pool.give_back_adapter(key)
+        self._gone(entry)
+        return True
+
+    @property
+    def known(self) -> int:
+        """How many adapters are known, draining ones included."""
+        return len(self._entries)
 
     def knows(self, key: str) -> bool:
-        return key in self._entries
+        """Whether new requests may name it."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.place is not Place.DRAINING
 
     def place(self, key: str) -> Place:
-        return self._entries[key].place
+        """DISK for one that is not known, or has left: no sequence can start with it."""
+        entry = self._entries.get(key)
+        return Place.DISK if entry is None else entry.place
 
     def pages_needed(self, key: str) -> int:
         return self._entries[key].pages_needed
 
     def broken(self, key: str, now: float) -> str | None:
-        """Why the adapter could not be loaded lately; None once it may be tried again."""
-        entry = self._entries[key]
+        """Why no sequence can start with it: its load failed lately, or it was unloaded. None once
+        it may be tried (again)."""
+        entry = self._entries.get(key)
+        if entry is None or entry.place is Place.DRAINING:
+            return UNLOADED
         return entry.broken if now - entry.broken_s < BROKEN_S else None
+
+    # -- loads
 
     def try_order(
         self, key: str, tenant: str, now: float, *, keep_free: int = 0
     ) -> tuple[LoadOrder | Short | None, list[Eviction]]:
         """Begin to bring an adapter in, leaving `keep_free` pages. None: it is there, on its way,
         or broken. Short: no pages."""
-        entry = self._entries[key]
-        if entry.place in (Place.DEVICE, Place.LOADING) or self.broken(key, now):
+        if self.broken(key, now):
             return None, []
-        short, evictions = self.make_room(entry.pages_needed + keep_free, tenant, now, sparing=key)
+        entry = self._entries[key]
+        if entry.place is Place.DEVICE or entry.place is Place.LOADING:
+            return None, []
+        short, evictions = self.make_room(
+            entry.pages_needed, tenant, now, sparing=key, kv=False, keep_free=keep_free
+        )
         if short is not None:
             return short, evictions
         pages = self._pool.try_take_adapter(key, entry.pages_needed)
         if isinstance(pages, Short):
             return pages, evictions
         self._numbers += 1
-        entry.order = LoadOrder(key, tuple(pages), tenant, self._numbers)
+        from_disk = entry.place is Place.DISK
+        entry.order = LoadOrder(key, tuple(pages), tenant, self._numbers, from_disk)
         entry.place, entry.ordered_s, entry.broken = Place.LOADING, now, None
         self._loading[key] = entry
+        if entry.pinned:
+            self._kept_pages += entry.pages_needed
+        self._host.copy(key, self._bytes(entry))
+        self._trim()
         return entry.order, evictions
 
     def arrived(self, key: str, now: float, error: str | None = None) -> Arrived:
-        """Book the end of a load."""
+        """Book the end of a load. One that was unloaded meanwhile leaves at once."""
         entry = self._loading.pop(key)
         order = entry.order
         if order is None:
             raise ValueError(f"adapter {key} was not ordered")
         entry.order = None
-        size = len(order.pages) * self._pool.page_bytes
-        if error is None:
-            entry.place, entry.last_used_s, entry.last_tenant = Place.DEVICE, now, order.tenant
+        size = self._bytes(entry)
+        if error is None and entry.place is Place.LOADING:
+            entry.place, entry.last_tenant = Place.DEVICE, order.tenant
+            if not entry.pinned:
+                self._to_rest(entry)
+            self._host.double(key, size)
         else:
+            if entry.pinned:
+                self._kept_pages -= entry.pages_needed
             self._pool.give_back_adapter(key)
-            entry.place, entry.broken, entry.broken_s = Place.DISK, error, now
+            if entry.place is Place.DRAINING:
+                self._gone(entry)
+            else:
+                entry.place, entry.broken, entry.broken_s = Place.DISK, error, now
+                self._host.remove(key)
+                self._dropped.append(key)
+        self._trim()
         return Arrived(key, order.tenant, size, now - entry.ordered_s, error)
-
-    def pin(self, key: str) -> None:
-        """Keep it until `keep_only` says otherwise: a head of the queue is about to need it."""
-        self._entries[key].pinned = True
-        self._pinned.add(key)
-
-    def keep_only(self, keys: set[str]) -> None:
-        """Pins on all other adapters go."""
-        for key in self._pinned - keys:
-            self._entries[key].pinned = False
-        self._pinned &= keys
-
-    def pinned_bytes(self) -> int:
-        """Bytes on the device or on their way there that nobody runs with but a pin keeps."""
-        return sum(
-            e.pages_needed * self._pool.page_bytes
-            for e in map(self._entries.__getitem__, self._pinned)
-            if e.place in (Place.DEVICE, Place.LOADING) and not self._pool.references(e.key)
-        )
-
-    def acquire(self, key: str, tenant: str, now: float) -> None:
-        """A sequence starts to use it: it cannot be evicted until released."""
-        entry = self._entries[key]
-        if entry.place is not Place.DEVICE:
-            raise ValueError(f"adapter {key} is {entry.place.value}, not on the device")
-        self._pool.refer(key, tenant)
-        entry.last_used_s, entry.last_tenant = now, tenant
-
-    def release(self, key: str, tenant: str, now: float) -> None:
-        self._pool.release(key, tenant)
-        self._entries[key].last_used_s = now
-
-    def make_room(
-        self, pages: int, cause: str, now: float, *, sparing: str | None = None
-    ) -> tuple[Short | None, list[Eviction]]:
-        """Evict least-recently-used adapters nobody uses until `pages` are free.
-
-        Nothing is evicted when even that would not be enough: a hopeless try must cost nobody.
-        """
-        missing = pages - self._pool.free_pages
-        if missing <= 0:
-            return None, []
-        idle = [
-            e
-            for e in self._entries.values()
-            if e.place is Place.DEVICE
-            and not e.pinned
-            and e.key != sparing
-            and not self._pool.references(e.key)
-        ]
-        if sum(e.pages_needed for e in idle) < missing:
-            return Short(missing), []
-        evictions = []
-        for entry in sorted(idle, key=lambda e: e.last_used_s):
-            if missing <= 0:
-                break
-            missing -= self._pool.give_back_adapter(entry.key)
-            evictions.append(self._left(entry, cause, now))
-        return None, evictions
-
-    def evict(self, key: str, cause: str, now: float) -> Eviction:
-        """Evict one adapter by name. Raises ValueError when it is in use or not there."""
-        entry = self._entries[key]
-        if entry.place is not Place.DEVICE:
-            raise ValueError(f"adapter {key} is {entry.place.value}, not on the device")
-        self._pool.give_back_adapter(key)
-        return self._left(entry, cause, now)
 
     def blame(self, key: str, now: float) -> Mapping[str | None, float]:
         """Whom a wait for this load is charged to, as shares of 1. None = the waiter itself.
@@ -225,8 +190,215 @@ class Residency:
             return {evictor: 1.0}
         return {owner: part / total for owner, part in weights.items()}
 
-    def _left(self, entry: _Entry, cause: str, now: float) -> Eviction:
-        entry.place = Place.HOST
+    # -- pins
+
+    def pin(self, key: str) -> None:
+        """Keep it until `keep_only` says otherwise: a head of the queue is about to need it. One
+        that was unloaded is not kept."""
+        entry = self._entries.get(key)
+        if entry is None or entry.pinned or entry.place is Place.DRAINING:
+            return
+        if entry.place is Place.LOADING:
+            self._kept_pages += entry.pages_needed
+        elif self._rests(entry):
+            self._from_rest(entry)
+            self._kept_pages += entry.pages_needed
+        entry.pinned = True
+        self._pinned[key] = entry
+
+    def keep_only(self, keys: Container[str]) -> None:
+        """Pins on all other adapters go; to be about to be needed was a use of them."""
+        for entry in [e for k, e in self._pinned.items() if k not in keys]:
+            self._unpin(entry)
+
+    def pinned_bytes(self) -> int:
+        """Bytes on the device or on their way there that nobody runs with but a pin keeps."""
+        return self._kept_pages * self._pool.page_bytes
+
+    @property
+    def policy_bytes(self) -> int:
+        """Bytes that are withheld by decision: pins, and floors that their kind does not use."""
+        return self.pinned_bytes() + self._pool.unused_floor_bytes
+
+    # -- use
+
+    def acquire(self, key: str, tenant: str, now: float) -> None:
+        """A sequence starts to use it: it cannot be evicted until released. O(1), unless a tenant
+        comes to share it (`PagePool.refer`)."""
+        entry = self._entries[key]
+        if entry.place is not Place.DEVICE:
+            raise ValueError(f"adapter {key} is {entry.place.value}, not on the device")
+        if self._pool.refer(key, tenant):
+            self._from_rest(entry)
+        entry.last_tenant = tenant
+
+    def release(self, key: str, tenant: str, now: float) -> None:
+        """A sequence ends its use. The last one of a draining adapter lets it go."""
+        entry = self._entries[key]
+        if not self._pool.release(key, tenant):
+            return
+        if entry.place is Place.DRAINING:
+            self._pool.give_back_adapter(key)
+            self._gone(entry)
+        else:
+            self._to_rest(entry)
+
+    # -- room
+
+    def lacks(
+        self, pages: int, *, sparing: str | None = None, kv: bool = True, keep_free: int = 0
+    ) -> int:
+        """Pages that would be missing still if all went that `make_room` may evict; 0 = it would
+        make the room. O(1), changes nothing."""
+        short, own_short = self._shortfalls(pages, kv, keep_free)
+        adapters = self._idle_pages
+        if sparing is not None and sparing in self._idle:
+            adapters -= self._idle[sparing].pages_needed
+        unused = self._prefix.unused_pages if self._prefix is not None else 0
+        return max(0, short - adapters - unused, own_short - (unused if kv else adapters))
+
+    def make_room(
+        self,
+        pages: int,
+        cause: str,
+        now: float,
+        *,
+        sparing: str | None = None,
+        kv: bool = True,
+        keep_free: int = 0,
+    ) -> tuple[Short | None, list[Eviction]]:
+        """Evict what nobody uses, longest unused first, until `pages` can be taken for KV (or, not
+        `kv`, for an adapter) within the floors and `keep_free` are free beside. O(evicted).
+
+        Adapters and prefix pages are evicted alike; where the other kind's floor is in the way,
+        only room of one's own kind helps. Nothing is evicted when even all of it would not be
+        enough: a hopeless try must cost nobody.
+        """
+        short, own_short = self._shortfalls(pages, kv, keep_free)
+        if short <= 0 and own_short <= 0:
+            return None, []
+        if self.lacks(pages, sparing=sparing, kv=kv, keep_free=keep_free):
+            return Short(max(short, own_short)), []
+        prefix = self._prefix
+        evictions: list[Eviction] = []
+        while short > 0 or own_short > 0:
+            entry = self._longest_idle(sparing) if own_short <= 0 or not kv else None
+            stamp = None
+            if prefix is not None and (own_short <= 0 or kv):
+                stamp = prefix.oldest_stamp
+            if entry is not None and (stamp is None or entry.stamp < stamp):
+                freed, own = entry.pages_needed, not kv
+                evictions.append(self._evict(entry, cause, now))
+            elif prefix is not None:
+                prefix.evict()
+                freed, own = 1, kv
+            short -= freed
+            own_short -= freed if own else 0
+        return None, evictions
+
+    def evict(self, key: str, cause: str, now: float) -> Eviction:
+        """Evict one adapter by name. Raises ValueError when it is in use or not there."""
+        entry = self._entries[key]
+        if entry.place is not Place.DEVICE:
+            raise ValueError(f"adapter {key} is {entry.place.value}, not on the device")
+        return self._evict(entry, cause, now)
+
+    # -- what others must be told
+
+    def take_dropped(self) -> tuple[str, ...]:
+        """Keys whose host copy is to be dropped. Tell the library before it sees later orders."""
+        dropped, self._dropped = tuple(self._dropped), []
+        return dropped
+
+    def take_left(self) -> tuple[str, ...]:
+        """Keys that were unloaded and are nowhere any more: forget their views and files."""
+        left, self._left = tuple(self._left), []
+        return left
+
+    # -- the whole
+
+    def check_integrity(self) -> None:
+        """States, lists, host copies and the pool's adapters agree; pool and prefix cache check
+        themselves. O(adapters). Raises ValueError naming the first thing that does not."""
+        self._host.check_integrity()
+        idle, kept = check_entries(
+            self._entries, self._loading, self._pinned, self._idle, self._pool, self._host
+        )
+        if (idle, kept) != (self._idle_pages, self._kept_pages):
+            raise ValueError(
+                f"{self._idle_pages} evictable and {self._kept_pages} pinned pages booked, "
+                f"{idle} and {kept} found"
+            )
+
+    # -- parts
+
+    def _bytes(self, entry: Entry) -> int:
+        return entry.pages_needed * self._pool.page_bytes
+
+    def _rests(self, entry: Entry) -> bool:
+        """On the device, and nobody uses it."""
+        return entry.place is Place.DEVICE and not self._pool.references(entry.key)
+
+    def _to_rest(self, entry: Entry) -> None:
+        """Nobody uses it any more."""
+        if entry.pinned:
+            self._kept_pages += entry.pages_needed
+            return
+        entry.stamp = self._pool.stamp()
+        self._idle[entry.key] = entry
+        self._idle_pages += entry.pages_needed
+
+    def _from_rest(self, entry: Entry) -> None:
+        if entry.pinned:
+            self._kept_pages -= entry.pages_needed
+            return
+        del self._idle[entry.key]
+        self._idle_pages -= entry.pages_needed
+
+    def _unpin(self, entry: Entry) -> None:
+        if not entry.pinned:
+            return
+        counted = entry.place is Place.LOADING or self._rests(entry)
+        if counted:
+            self._kept_pages -= entry.pages_needed
+        entry.pinned = False
+        del self._pinned[entry.key]
+        if counted and entry.place is Place.DEVICE:
+            self._to_rest(entry)
+
+    def _shortfalls(self, pages: int, kv: bool, keep_free: int) -> tuple[int, int]:
+        """Pages that are not free, and pages by which the kind would pass the other's floor."""
+        pool = self._pool
+        below = pool.below_kv_cap if kv else pool.below_adapter_cap
+        return pages + keep_free - pool.free_pages, pages - below
+
+    def _longest_idle(self, sparing: str | None) -> Entry | None:
+        for key, entry in self._idle.items():
+            if key != sparing:
+                return entry
+        return None
+
+    def _evict(self, entry: Entry, cause: str, now: float) -> Eviction:
+        self._pool.give_back_adapter(entry.key)
+        self._from_rest(entry)
+        size = self._bytes(entry)
+        if entry.key in self._host:
+            entry.place = Place.HOST
+            self._host.rest(entry.key, size)
+            self._trim()
+        else:
+            entry.place = Place.DISK
         entry.evicted_by, entry.evicted_s = cause, now
-        size = entry.pages_needed * self._pool.page_bytes
         return Eviction(entry.key, entry.last_tenant, cause, size)
+
+    def _gone(self, entry: Entry) -> None:
+        self._host.remove(entry.key)
+        del self._entries[entry.key]
+        self._left.append(entry.key)
+
+    def _trim(self) -> None:
+        for key in self._host.trim():
+            entry = self._entries[key]
+            if entry.place is Place.HOST:
+                entry.place = Place.DISK
+            self._dropped.append(key)

@@ -5,21 +5,27 @@ from __future__ import annotations
 from engine.clock import ClockBase
 from engine.scheduling.request import Outcome, Request
 from telemetry.records import RequestRecord
-from telemetry.views import Identity
+from telemetry.views import Identity, Verdict
 
 
 def tpot_s(request: Request) -> float | None:
     """(last - first token) / (output tokens - 1); None below two tokens."""
-    first, last, count = request.first_token_s, request.last_token_s, len(request.output)
+    first, last, count = request.first_token_s, request.last_token_s, request.produced
     if first is None or last is None or count < 2:
         return None
     return (last - first) / (count - 1)
 
 
 def record(
-    request: Request, outcome: Outcome, now: float, identity: Identity, base: ClockBase
+    request: Request,
+    outcome: Outcome,
+    now: float,
+    identity: Identity,
+    base: ClockBase,
+    verdict: Verdict,
 ) -> RequestRecord:
-    """Milestones never reached are None, and so is what is counted from them."""
+    """Milestones never reached are None, and so is what is counted from them. Made after the
+    request has ended: nothing of it changes any more."""
     ask, waits = request.ask, request.waits
 
     def unix(at: float | None) -> float | None:
@@ -44,10 +50,10 @@ def record(
         first_token=unix(first),
         last_token=unix(request.last_token_s),
         ended=base.unix(now),
-        prompt_tokens=len(ask.prompt),
+        prompt_tokens=request.prompt_tokens,
         max_tokens=ask.max_tokens,
-        cached_tokens=0,
-        output_tokens=len(request.output),
+        cached_tokens=request.cached,
+        output_tokens=request.produced,
         recomputed_tokens=request.recomputed,
         preemptions=request.preemptions,
         adapter_state=request.adapter_state,
@@ -65,4 +71,8 @@ def record(
         stall_s=request.stall_s if request.first_scheduled_s is not None else None,
         tpot_s=tpot_s(request),
         max_gap_s=request.max_gap_s,
+        slo_met=verdict.met,
+        missed_ttft=verdict.ttft,
+        missed_tpot=verdict.tpot,
+        missed_gap=verdict.gap,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,24 +37,60 @@ class Segment:
         return n * self.start + n * (n + 1) // 2
 
 
-@dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step: decode rows and prefill chunks, mixed."""
+    """One step: decode rows and prefill chunks, mixed.
 
-    step: int
-    segments: tuple[Segment, ...]
+    A plan may be given as its segments, or (by the scheduler) as totals and a way to make the
+    segments: whoever computes tensors asks for them, a simulator never does.
+    """
+
+    __slots__ = (
+        "_make",
+        "_segments",
+        "adapter_count",
+        "context_tokens",
+        "decode_rows",
+        "prefill_tokens",
+        "step",
+    )
+
+    def __init__(self, step: int, segments: tuple[Segment, ...]) -> None:
+        self.step = step
+        self._segments: tuple[Segment, ...] | None = segments
+        self._make: Callable[[], tuple[Segment, ...]] | None = None
+        self.prefill_tokens = sum(len(s.tokens) for s in segments if s.is_prefill)
+        self.decode_rows = sum(1 for s in segments if not s.is_prefill)
+        self.context_tokens = sum(s.context_tokens for s in segments)
+        self.adapter_count = len(self.adapters)
+
+    @classmethod
+    def of_totals(
+        cls,
+        step: int,
+        prefill_tokens: int,
+        decode_rows: int,
+        context_tokens: int,
+        adapter_count: int,
+        make: Callable[[], tuple[Segment, ...]],
+    ) -> StepPlan:
+        """`make` is called at most once, before the step's outcome is settled."""
+        plan = cls.__new__(cls)
+        plan.step = step
+        plan._segments, plan._make = None, make
+        plan.prefill_tokens, plan.decode_rows = prefill_tokens, decode_rows
+        plan.context_tokens, plan.adapter_count = context_tokens, adapter_count
+        return plan
 
     @property
-    def prefill_tokens(self) -> int:
-        return sum(len(s.tokens) for s in self.segments if s.is_prefill)
+    def segments(self) -> tuple[Segment, ...]:
+        if self._segments is None:
+            self._segments = self._make() if self._make is not None else ()
+        return self._segments
 
     @property
-    def decode_rows(self) -> int:
-        return sum(1 for s in self.segments if not s.is_prefill)
-
-    @property
-    def context_tokens(self) -> int:
-        return sum(s.context_tokens for s in self.segments)
+    def empty(self) -> bool:
+        """Nothing to execute."""
+        return not (self.prefill_tokens or self.decode_rows)
 
     @property
     def adapters(self) -> frozenset[str]:
@@ -64,9 +100,11 @@ class StepPlan:
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
     """What a step produced: one token for each segment that samples; `failed` names the requests
-    whose rows could not be computed, with the reason, so that they hurt nobody else."""
+    whose rows could not be computed, with the reason, so that they hurt nobody else.
 
-    tokens: Mapping[str, int]
+    `tokens` None: every segment that samples produced a token, and nobody needs to know which."""
+
+    tokens: Mapping[str, int] | None
     failed: Mapping[str, str]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from engine.memory.pool import Short
 from engine.memory.residency import Eviction, LoadOrder, Place, Residency
-from engine.scheduling.policies.base import Scan
+from engine.scheduling.policies.order import Scan
 from engine.scheduling.request import Request, State
 
 
@@ -49,11 +49,11 @@ class Prefetch:
     def on_device(self, adapter: str) -> bool:
         return self._residency.place(adapter) is Place.DEVICE
 
-    def fetch(self, request: Request, adapter: str, now: float, *, idle: bool) -> None:
+    def fetch(self, request: Request, adapter: str, now: float, *, idle: bool) -> bool:
         """Order the adapter unless it is there, on its way, or beyond the plan's bound. `idle`:
-        nothing runs, so that room can only come from the pins of others."""
+        nothing runs, so that room can only come from the pins of others. False: pages are short."""
         if adapter not in self._fetching and len(self._fetching) >= max(1, self._heads):
-            return
+            return True
         self._fetching.add(adapter)
         self._residency.pin(adapter)
         keep = 0
@@ -62,7 +62,8 @@ class Prefetch:
         outcome = self._order(request, adapter, now, keep)
         if isinstance(outcome, Short) and idle and request is self._first:
             self._residency.keep_only({adapter})
-            self._order(request, adapter, now, keep)
+            outcome = self._order(request, adapter, now, keep)
+        return not isinstance(outcome, Short)
 
     def _order(
         self, request: Request, adapter: str, now: float, keep: int
@@ -72,6 +73,10 @@ class Prefetch:
         if isinstance(outcome, LoadOrder):
             self._orders.append(outcome)
         return outcome
+
+    def lacks(self, request: Request, pages: int, spare: int) -> int:
+        """Pages by which `make_room` would surely fail; 0 = it would do."""
+        return self._residency.lacks(pages + spare, sparing=request.ask.adapter)
 
     def make_room(
         self, request: Request, pages: int, spare: int, now: float, *, idle: bool

@@ -1,224 +1,326 @@
-"""Quotas at the door: requests and tokens per minute, concurrency, bounded queues.
+"""Quotas at the door: requests and tokens a minute, concurrency, bounded queues.
 
-Token buckets, taken in one step: all dimensions allow or none is charged. Prompt + max_tokens are
+All dimensions are asked in one step: all allow, or nothing is charged. Prompt + max_tokens are
 reserved at admission and settled to the real count; a rejection charges nothing. Pure: the clock
 (monotonic) is passed in; a limit of None is none, 0 is blocked.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from engine.config import Settings, Tenant
-
-MINUTE_S = 60.0
-# A float refill must not miss the amount by a rounding error, or a retry made exactly when told
-# would be refused.
-_ROUNDING = 1e-6
-CONCURRENCY_RETRY_S = 2  # an estimate: nobody knows when a running request will end
+from engine.config import Limits, PoolSpec, Settings, Tenant
+from engine.errors import EngineError
+from engine.scheduling.windows import Window, make_window
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """Capacity = one minute's worth; refills evenly."""
-
-    limit: float
-    level: float
-    since_s: float
-
-    def at(self, now: float) -> float:
-        passed = max(0.0, now - self.since_s)
-        return min(self.limit, self.level + self.limit * passed / MINUTE_S)
-
-    def take(self, amount: float, now: float) -> None:
-        self.level = self.at(now) - amount
-        self.since_s = max(now, self.since_s)
-
-    def wait_for(self, amount: float, now: float) -> int | None:
-        """Whole seconds until `amount` is there; None = never (more than it holds)."""
-        if amount > self.limit:
-            return None
-        missing = amount - self.at(now)
-        return max(1, math.ceil(missing * MINUTE_S / self.limit))
+class UnknownTenant(EngineError):
+    """A tenant that the settings do not name; there is nothing to count it against."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class TicketSpent(EngineError):
+    """A reservation was given back twice: a fault of the caller, and it would lend out tokens."""
+
+
+class Admitted(NamedTuple):
     """A reservation. Give it back with `settle` or `refund`, once."""
 
     tenant: str
-    tokens: int
+    tokens: int  # prompt + max_tokens
     prompt_tokens: int
+    number: int
+    at_s: float
+    mark: Any  # where in the tokens' window it was taken from
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Why not: the dimension, its limit, what of it is used, when to come back (None = never)."""
+class Refused(NamedTuple):
+    """Why not: the dimension, its limit, what of it is used, when to come back (None = never).
+
+    With several dimensions over, the one with the longest wait is named. `is_estimate`: one of
+    them ends with somebody's running request, and nobody knows when that is.
+    """
 
     reason: str
     limit: float
     used: float
     retry_after_s: int | None
     sentence: str
+    is_estimate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """What is left in the buckets (None = no limit) and how many requests are under way."""
+class Levels(NamedTuple):
+    """What is left in the windows (None = no limit) and how many requests are under way."""
 
     rpm: float | None
     tpm: float | None
     concurrency: int
 
 
-@dataclass(slots=True)
+class QuotaView(NamedTuple):
+    """A tenant's quota as an operator reads it. Tokens count prompt + output.
+
+    All tokens ever reserved = `reserved_tokens` + `settled_tokens` + `returned_tokens`.
+    """
+
+    tenant: str
+    window: str
+    rpm_level: float | None
+    rpm_limit: int | None
+    tpm_level: float | None
+    tpm_limit: int | None
+    concurrency: int
+    concurrency_limit: int | None
+    queue_limit: int
+    reserved_tokens: int  # of requests under way
+    settled_tokens: int  # of requests that ended: what they really cost
+    returned_tokens: int  # reserved once, and given back
+    oldest_reservation_s: float | None  # age of the oldest request under way
+
+
+class _Pool:
+    """What the tenants of one pool share: its bounds, and how many requests it has."""
+
+    __slots__ = ("limits", "queue", "under_way")
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self.limits: Limits = spec.limits
+        self.queue = spec.limits.queue * spec.replicas
+        self.under_way = 0
+
+
 class _State:
-    tenant: Tenant
-    rpm: _Bucket | None
-    tpm: _Bucket | None
-    running: int = 0
+    """One tenant's counts."""
+
+    __slots__ = (
+        "concurrency",
+        "open",
+        "pool",
+        "queue",
+        "reserved",
+        "returned",
+        "rpm",
+        "settled",
+        "tenant",
+        "tpm",
+    )
+
+    def __init__(self, tenant: Tenant, pool: _Pool, now_s: float) -> None:
+        self.tenant = tenant
+        self.pool = pool
+        self.rpm = _window(tenant.window, tenant.rpm, tenant.rpm_burst, now_s)
+        self.tpm = _window(tenant.window, tenant.tpm, tenant.tpm_burst, now_s)
+        self.concurrency = tenant.concurrency
+        self.queue = pool.limits.queue_per_tenant if tenant.queue is None else tenant.queue
+        self.open: OrderedDict[int, Admitted] = OrderedDict()
+        self.reserved = self.settled = self.returned = 0
 
 
 class QuotaDoor:
-    """All tenants' quotas of one front. One thread."""
+    """All tenants' quotas of one front. One thread. The cost of a call does not depend on how many
+    tenants there are, nor, averaged over calls, on how many requests are under way."""
 
     def __init__(self, settings: Settings, now_s: float = 0.0) -> None:
-        self._limits = settings.limits
-        self._running = 0
+        pools = {spec.name: _Pool(spec) for spec in settings.all_pools()}
+        first = next(iter(pools.values()))
+        self._number = 0
         self._states = {
-            t.name: _State(t, _bucket(t.rpm, now_s), _bucket(t.tpm, now_s))
+            t.name: _State(t, pools.get(t.pool, first) if t.pool else first, now_s)
             for t in settings.tenants
         }
 
     def admit(
         self, tenant: str, prompt_tokens: int, max_tokens: int, now_s: float
     ) -> Admitted | Refused:
-        state = self._states[tenant]
+        """Reserve, or say why not. Raises UnknownTenant."""
+        state = self._states.get(tenant)
+        if state is None:
+            raise _unknown(tenant, self._states)
         tokens = prompt_tokens + max_tokens
-        refusal = self._impossible(state, tokens) or self._full(state)
-        if refusal is None:
-            over = [r for r in self._over(state, tokens, now_s) if r is not None]
-            # The client must wait for every dimension, so the longest wait is the honest one.
-            refusal = max(over, key=_wait_of, default=None)
-        if refusal is not None:
-            return refusal
-        if state.rpm is not None:
-            state.rpm.take(1, now_s)
-        if state.tpm is not None:
-            state.tpm.take(tokens, now_s)
-        state.running += 1
-        self._running += 1
-        return Admitted(tenant, tokens, prompt_tokens)
+        pool, rpm, tpm, under_way = state.pool, state.rpm, state.tpm, len(state.open)
+        if (
+            (rpm is not None and not rpm.fits(1, now_s))
+            or (tpm is not None and not tpm.fits(tokens, now_s))
+            or (state.concurrency is not None and under_way >= state.concurrency)
+            or under_way >= state.queue
+            or pool.under_way >= pool.queue
+            or tokens > pool.limits.max_context
+        ):
+            return _refusal(state, tokens, now_s)
+        if rpm is not None:
+            rpm.take(1, now_s)
+        mark = None if tpm is None else tpm.take(tokens, now_s)
+        self._number = number = self._number + 1
+        ticket = Admitted(tenant, tokens, prompt_tokens, number, now_s, mark)
+        state.open[number] = ticket
+        state.reserved += tokens
+        pool.under_way += 1
+        return ticket
 
     def settle(self, ticket: Admitted, output_tokens: int, now_s: float) -> None:
-        """The request has ended with this many tokens: what was reserved beyond comes back."""
-        state = self._leave(ticket)
-        if state.tpm is not None:
-            unused = ticket.tokens - ticket.prompt_tokens - output_tokens
-            state.tpm.take(-unused, now_s)
-            state.tpm.level = min(state.tpm.level, state.tpm.limit)
+        """The request has ended with this many tokens: what was reserved beyond comes back, to
+        the window it was reserved in. Raises TicketSpent."""
+        self._close(ticket, ticket.prompt_tokens + output_tokens, now_s)
 
     def refund(self, ticket: Admitted, now_s: float) -> None:
         """The request never produced anything: all its tokens come back. The request itself
-        stays counted: it was made."""
-        state = self._leave(ticket)
-        if state.tpm is not None:
-            state.tpm.take(-ticket.tokens, now_s)
-            state.tpm.level = min(state.tpm.level, state.tpm.limit)
+        stays counted: it was made. Raises TicketSpent."""
+        self._close(ticket, 0, now_s)
 
     def levels(self, tenant: str, now_s: float) -> Levels:
-        state = self._states[tenant]
+        """Raises UnknownTenant."""
+        state = self._state(tenant)
         return Levels(
-            state.rpm.at(now_s) if state.rpm else None,
-            state.tpm.at(now_s) if state.tpm else None,
-            state.running,
+            None if state.rpm is None else state.rpm.left(now_s),
+            None if state.tpm is None else state.tpm.left(now_s),
+            len(state.open),
         )
 
-    def _leave(self, ticket: Admitted) -> _State:
-        state = self._states[ticket.tenant]
-        state.running -= 1
-        self._running -= 1
+    def view(self, tenant: str, now_s: float) -> QuotaView:
+        """Raises UnknownTenant."""
+        state = self._state(tenant)
+        own = state.tenant
+        oldest = next(iter(state.open.values()), None)
+        return QuotaView(
+            tenant,
+            own.window,
+            None if state.rpm is None else state.rpm.left(now_s),
+            own.rpm,
+            None if state.tpm is None else state.tpm.left(now_s),
+            own.tpm,
+            len(state.open),
+            own.concurrency,
+            state.queue,
+            state.reserved,
+            state.settled,
+            state.returned,
+            None if oldest is None else max(0.0, now_s - oldest.at_s),
+        )
+
+    def open_tickets(self, tenant: str) -> list[Admitted]:
+        """The reservations under way, oldest first. Raises UnknownTenant."""
+        return list(self._state(tenant).open.values())
+
+    def _state(self, tenant: str) -> _State:
+        state = self._states.get(tenant)
+        if state is None:
+            raise _unknown(tenant, self._states)
         return state
 
-    def _impossible(self, state: _State, tokens: int) -> Refused | None:
-        """Larger than a bucket can ever hold, or than a context: no wait would help."""
-        context = self._limits.max_context
-        if tokens > context:
-            return Refused(
-                "impossible",
-                context,
-                tokens,
-                None,
-                f"prompt and max_tokens are {tokens} tokens together; a request may hold {context}",
+    def _close(self, ticket: Admitted, cost_tokens: int, now_s: float) -> None:
+        state = self._states[ticket.tenant]
+        if state.open.pop(ticket.number, None) is None:
+            raise TicketSpent(
+                f"reservation {ticket.number} of tenant {ticket.tenant!r} was given back already: "
+                "settle or refund a request once, when it ends"
             )
-        tpm = state.tenant.tpm
-        if tpm is not None and 0 < tpm < tokens:
-            return Refused(
-                "impossible",
-                tpm,
-                tokens,
-                None,
-                f"prompt and max_tokens are {tokens} tokens together; "
-                f"the tenant's limit is {tpm} tokens per minute, so it could never be admitted",
-            )
+        state.pool.under_way -= 1
+        state.reserved -= ticket.tokens
+        state.settled += cost_tokens
+        unused = ticket.tokens - cost_tokens
+        state.returned += unused
+        if state.tpm is not None and unused:
+            state.tpm.give_back(unused, ticket.mark, now_s)
+
+
+def _window(kind: str, limit: int | None, burst: int | None, now_s: float) -> Window | None:
+    return None if limit is None else make_window(kind, limit, burst, now_s)
+
+
+def _refusal(state: _State, tokens: int, now_s: float) -> Refused:
+    """The answer once one dimension at least is known to be over."""
+    impossible = _impossible(state, tokens)
+    if impossible is not None:
+        return impossible
+    over = [
+        refused
+        for refused in (
+            _short("rpm", "request", state.rpm, 1, now_s),
+            _short("tpm", "token", state.tpm, tokens, now_s),
+            *_full(state),
+        )
+        if refused is not None
+    ]
+    # The client must wait for every dimension, so the longest wait is the honest one.
+    longest = max(over, key=_wait_of)
+    if longest.retry_after_s is None:
+        return longest
+    return longest._replace(is_estimate=any(r.is_estimate for r in over))
+
+
+def _impossible(state: _State, tokens: int) -> Refused | None:
+    """Larger than a window can ever hold, or than a context: no wait would help."""
+    together = f"prompt and max_tokens are {tokens} tokens together"
+    context = state.pool.limits.max_context
+    if tokens > context:
+        sentence = f"{together}; a request may hold {context}"
+        return Refused("impossible", context, tokens, None, sentence)
+    tpm = state.tpm
+    if tpm is None or not 0 < tpm.largest < tokens:
         return None
-
-    def _full(self, state: _State) -> Refused | None:
-        for used, limit, whose in (
-            (state.running, self._limits.queue_per_tenant, "the tenant"),
-            (self._running, self._limits.queue, "the pool"),
-        ):
-            if used >= limit:
-                return Refused(
-                    "queue",
-                    limit,
-                    used,
-                    CONCURRENCY_RETRY_S,
-                    f"{whose} has {used} requests waiting or running; the queue holds {limit}",
-                )
-        return None
-
-    def _over(self, state: _State, tokens: int, now: float) -> list[Refused | None]:
-        limit = state.tenant.concurrency
-        concurrency = None
-        if limit is not None and state.running >= limit:
-            concurrency = Refused(
-                "concurrency",
-                limit,
-                state.running,
-                CONCURRENCY_RETRY_S if limit else None,
-                f"{state.running} requests are under way; the limit is {limit}"
-                + ("" if limit else ": blocked"),
-            )
-        return [
-            _short("rpm", "request", state.rpm, 1, now),
-            _short("tpm", "token", state.tpm, tokens, now),
-            concurrency,
-        ]
-
-
-def _bucket(limit: int | None, now: float) -> _Bucket | None:
-    return None if limit is None else _Bucket(float(limit), float(limit), now)
+    held = f"limit is {tpm.limit:g} tokens per minute"
+    if tpm.largest != tpm.limit:
+        held = f"bucket holds {tpm.largest:g}"
+    sentence = f"{together}; the tenant's {held}, so it could never be admitted"
+    return Refused("impossible", tpm.largest, tokens, None, sentence)
 
 
 def _short(
-    reason: str, unit: str, bucket: _Bucket | None, amount: float, now: float
+    reason: str, unit: str, window: Window | None, amount: int, now_s: float
 ) -> Refused | None:
-    if bucket is None or bucket.at(now) >= amount - _ROUNDING:
+    if window is None or window.fits(amount, now_s):
         return None
-    used = bucket.limit - bucket.at(now)
-    if bucket.limit == 0:
+    if window.limit == 0:
         return Refused(reason, 0, 0, None, f"the tenant's {unit}s per minute are set to 0: blocked")
+    left = window.left(now_s)
+    held = f"{window.limit:g} a minute"
+    if window.largest != window.limit:
+        held = f"{window.largest:g}, refilled with {held},"
+    needs = f"needs {amount} {unit}{'' if amount == 1 else 's'}"
     return Refused(
         reason,
-        bucket.limit,
-        round(used, 3),
-        bucket.wait_for(amount, now),
-        f"needs {amount:g} {unit}{'' if amount == 1 else 's'}; {bucket.at(now):.0f} of "
-        f"{bucket.limit:g} a minute are left",
+        window.largest,
+        round(window.largest - left, 3),
+        window.wait_s(amount, now_s),
+        f"{needs}; {max(0.0, left):.0f} of {held} are left",
     )
+
+
+def _full(state: _State) -> list[Refused]:
+    """The bounds that end with somebody's running request."""
+    retry_s = state.pool.limits.concurrency_retry_s
+    mine, all_ = len(state.open), state.pool.under_way
+    full = []
+    limit = state.concurrency
+    if limit is not None and mine >= limit:
+        sentence = f"{mine} requests are under way; the limit is {limit}"
+        full.append(_until_one_ends("concurrency", limit, mine, retry_s, sentence))
+    for used, queue, whose in (
+        (mine, state.queue, "the tenant"),
+        (all_, state.pool.queue, "the pool"),
+    ):
+        if used >= queue:
+            sentence = f"{whose} has {used} requests waiting or running; the queue holds {queue}"
+            full.append(_until_one_ends("queue", queue, used, retry_s, sentence))
+    return full
+
+
+def _until_one_ends(reason: str, limit: int, used: int, retry_s: int, sentence: str) -> Refused:
+    if limit == 0:
+        return Refused(reason, 0, used, None, f"{sentence}: blocked")
+    return Refused(reason, limit, used, retry_s, sentence, is_estimate=True)
 
 
 def _wait_of(refusal: Refused) -> float:
     return math.inf if refusal.retry_after_s is None else refusal.retry_after_s
+
+
+def _unknown(tenant: str, known: Iterable[str]) -> UnknownTenant:
+    near = difflib.get_close_matches(tenant, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UnknownTenant(
+        f"tenant {tenant!r} is not in the settings{hint}: give it a [[tenant]] table"
+    )

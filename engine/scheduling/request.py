@@ -17,12 +17,13 @@ class Ask:
     """A request as it arrives at the pool, already admitted by the front.
 
     `adapter` is the content hash, None for the base model. `arrived_s` is the arrival at the
-    front, `admitted_s` when the front let it through, both engine time.
+    front, `admitted_s` when the front let it through, both engine time. `queue_timeout_s` and
+    `deadline_s` are spans counted from the arrival.
     """
 
     request_id: str
     tenant: str
-    prompt: tuple[int, ...]
+    prompt: Sequence[int]
     max_tokens: int
     arrived_s: float
     admitted_s: float
@@ -32,6 +33,9 @@ class Ask:
     seed: int | None = None
     stop_tokens: frozenset[int] = frozenset()
     is_retry: bool = False
+    key_id: str | None = None  # which of the tenant's keys, when its share is split by key
+    queue_timeout_s: float | None = None
+    deadline_s: float | None = None
 
 
 class State(enum.Enum):
@@ -52,24 +56,38 @@ class Outcome(enum.Enum):
 class Request:
     """The scheduler's own record of one request; no other room writes to it.
 
-    `computed` counts tokens whose KV is in pages now; `tokens` is prompt + generated. The next
-    token can be sampled when `computed` reaches len(tokens).
+    `computed` counts tokens whose KV is in pages now, `produced` the tokens generated; the next
+    one can be sampled when `computed` reaches prompt + produced. While a row decodes in the cohort
+    its numbers stand still and the cohort's step count moves for it (`Cohort.leave`).
+    `output` holds the generated ids where somebody needs to know them.
     """
 
     ask: Ask
     sequence: int  # order of arrival at the pool
     joined_s: float  # reached the pool; its waits are counted from here
+    index: int = 0  # the tenant's place in dense arrays
+    group: str = ""  # inside the tenant: the adapter or key that its share is split by
+    tenant: str = ""
+    prompt_tokens: int = 0
     state: State = State.WAITING
     output: list[int] = field(default_factory=list)
+    produced: int = 0
     pages: list[int] = field(default_factory=list)
+    shared: int = 0  # leading pages that belong to the prefix cache
+    keys: tuple[bytes, ...] | None = None  # of the prompt's whole pages, made once
+    cached: int = 0  # prompt tokens found in the cache at the first admission
     computed: int = 0
     high_water: int = 0  # most tokens ever computed: beyond it work is new, below it recomputed
     charged_prompt: bool = False
     bypassed: int = 0
     preemptions: int = 0
     last_step: int = 0
+    in_step: bool = False  # takes part in steps, as the ledger was told
+    decoding_since: int = -1  # the cohort's step count when it joined; -1 = not in it
+    synced: int = 0  # the cohort's step count up to which its numbers are true
     waits: Waits = field(default_factory=Waits)
     stall_s: float = 0.0
+    stall_mark_s: float = 0.0
     recomputed: int = 0
     adapter_state: str | None = None
     policy_version: int = 1
@@ -79,18 +97,14 @@ class Request:
     max_gap_s: float | None = None
 
     @property
-    def tenant(self) -> str:
-        return self.ask.tenant
-
-    @property
     def length(self) -> int:
-        return len(self.ask.prompt) + len(self.output)
+        return self.prompt_tokens + self.produced
 
     def tokens(self, start: int, stop: int) -> Sequence[int]:
         """Token ids at positions start..stop of prompt + output."""
-        prompt = self.ask.prompt
-        if stop <= len(prompt):
+        prompt, end = self.ask.prompt, self.prompt_tokens
+        if stop <= end:
             return prompt[start:stop]
-        if start >= len(prompt):
-            return self.output[start - len(prompt) : stop - len(prompt)]
-        return [*prompt[start:], *self.output[: stop - len(prompt)]]
+        if start >= end:
+            return self.output[start - end : stop - end]
+        return [*prompt[start:], *self.output[: stop - end]]

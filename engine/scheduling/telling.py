@@ -5,19 +5,18 @@ Owns the wording of events and the spreading of blame; decides nothing about req
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 from engine.clock import ClockBase
-from engine.costs import StepCost
 from engine.memory.pool import PagePool
-from engine.memory.residency import Eviction, Place, Residency
+from engine.memory.residency import Eviction, Residency
 from engine.scheduling.plan import StepPlan
-from engine.scheduling.policies.base import Queues
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Request
+from engine.scheduling.step_cost import StepCost
 from telemetry.ledger import Ledger
 from telemetry.records import EventRecord
+from telemetry.vectors import Vector
 from telemetry.views import StepView
 
 
@@ -38,62 +37,59 @@ class Teller:
         self._residency = residency
         self._counters = counters
         self._events = 0
+        self._forgotten: list[str] = []
+        self._blamed: dict[str, int] = {}  # events of this plan, by column
+        self._above: Vector | None = None
 
     def begin(
         self,
-        plan: StepPlan,
+        step: int,
         cost: StepCost | None,
+        plan: StepPlan,
         cost_version: int,
         shared_reason: str,
-        running: Sequence[Request],
-        examined: Sequence[Request],
-        queues: Queues,
+        examined: Iterable[Request],
     ) -> None:
-        """Hand the ledger the world as it is from this plan to the next."""
-        holdings = self._pool.holdings()
-        resident: dict[str, int] = {}
-        for r in running:
-            resident[r.tenant] = resident.get(r.tenant, 0) + 1
-        in_step: dict[str, int] = {}
-        for s in plan.segments:
-            in_step[s.tenant] = in_step.get(s.tenant, 0) + 1
+        """Hand the ledger the world as it is from this plan to the next. What sequences run and
+        who holds which bytes it knows already: that is told as it happens."""
+        self._spread_blame()
+        ledger, residency, pool = self._ledger, self._residency, self._pool
+        now = ledger.now
         blame: dict[str, Mapping[str | None, float]] = {}
-        for r in examined:
-            key = r.ask.adapter
-            if key is not None and self._residency.place(key) is Place.LOADING:
-                blame[key] = self._residency.blame(key, self._ledger.now)
+        for request in examined:
+            group = request.waits.group
+            key = request.ask.adapter
+            if key is not None and key not in blame and group.startswith("adapter:"):
+                blame[key] = residency.blame(key, now)
         view = StepView(
-            plan.step,
+            step,
             shared_reason=shared_reason,
-            running=resident,
-            kv_bytes=holdings.kv,
-            adapter_bytes=holdings.adapters,
-            cached_bytes=float(holdings.cached),
-            free_bytes=float(holdings.free),
-            pinned_bytes=float(self._residency.pinned_bytes()),
+            cached_bytes=float(pool.cached_bytes),
+            free_bytes=float(pool.free_bytes),
+            pinned_bytes=float(residency.policy_bytes),
             blame=blame,
-            oldest_since_s=_oldest(queues),
+            predicted_s=None if cost is None else cost.predicted_s,
+            decode_cost_s=None if cost is None else cost.decode_s,
+            prefill_cost_s={} if cost is None else cost.prefill_s,
+            prefill_tokens=plan.prefill_tokens,
+            decode_rows=plan.decode_rows,
+            context_tokens=plan.context_tokens,
+            adapters=plan.adapter_count,
+            cost_version=cost_version,
         )
-        if cost is not None:
-            view = replace(
-                view,
-                predicted_s=cost.predicted_s,
-                in_step=in_step,
-                prefill_cost_s=cost.prefill_s,
-                decode_cost_s=cost.decode_s,
-                prefill_tokens=plan.prefill_tokens,
-                decode_rows=plan.decode_rows,
-                context_tokens=plan.context_tokens,
-                adapters=len(plan.adapters),
-                cost_version=cost_version,
-            )
         for tenant, lifts in self._counters.take_lifts().items():
-            self._ledger.count(tenant, "vtc_lifts", lifts)
-        self._ledger.begin(view, self._ledger.now)
+            ledger.count(tenant, "vtc_lifts", lifts)
+        ledger.begin(view, now)
+
+    def take_forgotten(self) -> tuple[str, ...]:
+        """Adapters that have left the device since last asked."""
+        forgotten, self._forgotten = tuple(self._forgotten), []
+        return forgotten
 
     def evicted(self, evictions: Iterable[Eviction]) -> None:
         now = self._ledger.now
         for e in evictions:
+            self._forgotten.append(e.key)
             book = self._ledger.adapter(e.key)
             book.evictions += 1
             book.resident.set(0, now)
@@ -105,20 +101,20 @@ class Teller:
             self.event("evict", e.suffered, adapter=e.key, cause=e.cause, value=float(e.bytes))
 
     def blame(self, column: str, trigger: str) -> None:
-        """Spread one event over tenants in proportion to pages above their fair share; the
-        trigger stays in the event. Nobody above: the trigger has it all."""
-        held = self._pool.holdings().by_tenant()
-        weights = {t: self._counters.weight(t) for t in held}
-        size = self._pool.pages * self._pool.page_bytes
-        whole = sum(weights.values())
-        above = {t: max(0.0, b - size * weights[t] / whole) for t, b in held.items()}
-        total = sum(above.values())
-        if not total:
+        """Spread one event over tenants in proportion to bytes above their fair share, as they
+        stand at the plan's first one; the trigger stays in the event. Nobody above: the trigger
+        has it all."""
+        if not self._blamed:
+            self._above = self._ledger.above_fair_share()
+        self._blamed[column] = self._blamed.get(column, 0) + 1
+        if self._above is None:
             self._ledger.count(trigger, column, 1.0)
-            return
-        for tenant, excess in above.items():
-            if excess:
-                self._ledger.count(tenant, column, excess / total)
+
+    def _spread_blame(self) -> None:
+        if self._above is not None:
+            for column, events in self._blamed.items():
+                self._ledger.spread(column, events * self._above)
+        self._blamed = {}
 
     def event(
         self,
@@ -149,17 +145,3 @@ class Teller:
                 value=value,
             )
         )
-
-
-def _oldest(queues: Queues) -> dict[str, float]:
-    """Since when each tenant's oldest wait lasts. Queues are in order of arrival; only the
-    preempted at the front began to wait later than they arrived."""
-    oldest: dict[str, float] = {}
-    for tenant, queue in queues.items():
-        for request in queue:
-            since = request.waits.waiting_since_s
-            if since is not None:
-                oldest[tenant] = min(since, oldest.get(tenant, since))
-            if not request.preemptions:
-                break
-    return oldest

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from engine.serving import openai
 from engine.serving.link import End, Flight
 from engine.serving.openai import ApiError, Shape
+from telemetry.proto import tenantscope_pb2 as pb
 
 
 class Decoder(Protocol):
@@ -39,7 +40,7 @@ def refusal(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     )
 
 
-def _failure(end: End) -> ApiError | None:
+def _failure(end: End, ask: pb.Ask) -> ApiError | None:
     """What the caller is told when a request did not finish."""
     if end.outcome == "finished":
         return None
@@ -49,8 +50,7 @@ def _failure(end: End) -> ApiError | None:
         message = f"{end.reason}: send the request again in a moment"
         return ApiError(503, message, kind="service_unavailable", code="aborted")
     if end.outcome == "timed_out":
-        message = f"the request ran into its deadline: {end.reason}"
-        return ApiError(504, message, kind="timeout", code="timed_out")
+        return openai.timed_out(end.reason, ask.queue_timeout_s, ask.deadline_s)
     return ApiError(500, f"the request failed: {end.reason}", kind="server_error", code=end.outcome)
 
 
@@ -114,7 +114,7 @@ class Answer(Response):
         while end is None:
             text, end = await self._next()
             pieces.append(text)
-        failure = _failure(end)
+        failure = _failure(end, self._flight.ask)
         if failure is not None:
             return refusal(failure, self._extra)
         body = self._shape.whole("".join(pieces), end.reason, _usage(end))
@@ -126,7 +126,7 @@ class Answer(Response):
 
     async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         text, end = await self._next()
-        failure = _failure(end) if end is not None else None
+        failure = _failure(end, self._flight.ask) if end is not None else None
         if failure is not None and not text:
             # Nothing has been said yet, so the status can still tell the truth.
             await refusal(failure, self._extra)(scope, receive, send)
@@ -136,7 +136,7 @@ class Answer(Response):
             if text:
                 await _body(send, openai.event(self._shape.chunk(text)))
             text, end = await self._next()
-        failure = _failure(end)
+        failure = _failure(end, self._flight.ask)
         if failure is not None:
             last = openai.event(self._shape.chunk(text)) if text else b""
             await _body(send, last + openai.event(failure.body()), more=False)

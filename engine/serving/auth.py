@@ -9,12 +9,14 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from engine.config import Tenant
 from engine.errors import ConfigError
 
 PREFIX = "ts-"
 _BUCKET_HEX = 8  # digest digits that pick the candidates; the rest is compared in constant time
+_ID_HEX = 12  # enough to tell one tenant's keys apart; says nothing about a key
 _NOBODY = "0" * 64
 
 
@@ -27,6 +29,13 @@ def new_key() -> tuple[str, str]:
     """A fresh key and its digest. The key exists nowhere else once the caller has shown it."""
     key = PREFIX + secrets.token_urlsafe(32)
     return key, digest_of(key)
+
+
+class Caller(NamedTuple):
+    """Who calls, and with which of the tenant's keys (the first digits of its digest)."""
+
+    tenant: Tenant
+    key_id: str
 
 
 class KeyRing:
@@ -49,18 +58,23 @@ class KeyRing:
         return sum(len(entries) for entries in self._by_bucket.values())
 
     def tenant_of(self, authorization: str | None) -> Tenant | None:
-        """The tenant of an `Authorization: Bearer ts-...` header, None for anybody else.
+        """The tenant of an `Authorization: Bearer ts-...` header, None for anybody else."""
+        caller = self.caller_of(authorization)
+        return None if caller is None else caller.tenant
+
+    def caller_of(self, authorization: str | None) -> Caller | None:
+        """The tenant and the key of a header, None for anybody else.
 
         A dictionary on the first digits of the *digest* picks the candidates (they tell nothing
         about a key), then `hmac.compare_digest` decides, once even when there is no candidate.
         """
         scheme, _, key = (authorization or "").strip().partition(" ")
         digest = digest_of(key.strip())
-        found: Tenant | None = None
+        found: Caller | None = None
         candidates = self._by_bucket.get(digest[:_BUCKET_HEX])
         if candidates is None:
             hmac.compare_digest(_NOBODY, digest)
         for stored, tenant in candidates or ():
             if hmac.compare_digest(stored, digest):
-                found = tenant
+                found = Caller(tenant, digest[:_ID_HEX])
         return found if scheme.lower() == "bearer" else None

@@ -11,7 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.requests import Request
 
@@ -20,7 +20,7 @@ from engine.config import Settings, Tenant
 from engine.scheduling.quota import Admitted, QuotaDoor, Refused
 from engine.serving import openai
 from engine.serving.answer import Answer, Decoder
-from engine.serving.auth import KeyRing
+from engine.serving.auth import Caller, KeyRing
 from engine.serving.catalogue import Catalogue
 from engine.serving.front_book import FrontBook
 from engine.serving.link import End, Flight, WorkerLink
@@ -50,6 +50,7 @@ class _Offer:
 
     request_id: str
     tenant: Tenant
+    key_id: str
     adapter: str | None
     asked: CompletionRequest
     prompt: tuple[int, ...]
@@ -84,25 +85,24 @@ class Completions:
         self._door = door
         self._book = book
         self._link = link
-        self._page_tokens = settings.limits.page_tokens
-        self._max_context = settings.limits.max_context
+        self._pool = settings.limits
         self._body_bytes = max(
             _LEAST_BODY_BYTES, settings.limits.max_context * _BODY_BYTES_PER_TOKEN
         )
         self._retries = RetryMemory()
         self._eos = frozenset(tokenizer.eos_ids)
 
-    def caller(self, request: Request) -> Tenant:
+    def caller(self, request: Request) -> Caller:
         """Raises ApiError (401)."""
-        tenant = self._keys.tenant_of(request.headers.get("authorization"))
-        if tenant is None:
+        caller = self._keys.caller_of(request.headers.get("authorization"))
+        if caller is None:
             raise openai.unauthorized()
-        return tenant
+        return caller
 
     async def answer(self, request: Request) -> Answer:
         """Admit a request and hand back its running answer. Raises ApiError."""
         arrived_s = self._clock.now()
-        tenant = self.caller(request)
+        tenant, key_id = self.caller(request)
         asked = openai.parse_completion(await self._body(request))
         adapter = self._catalogue.adapter(asked.model, tenant)
         prompt = await self._tokenize(asked.prompt)
@@ -112,6 +112,7 @@ class Completions:
         offer = _Offer(
             request_id=f"cmpl-{uuid.uuid4().hex}",
             tenant=tenant,
+            key_id=key_id,
             adapter=adapter,
             asked=asked,
             prompt=prompt,
@@ -132,7 +133,7 @@ class Completions:
             raise self._refuse(offer, verdict, now_s)
         self._book.admitted(tenant, offer.tokens, now_s - offer.arrived_s, now_s)
         flight = self._link.send(
-            _to_proto(offer, now_s),
+            self._to_proto(offer, now_s),
             lambda flight, end: self._ended(offer, verdict, now_s, flight, end),
         )
         return Answer(
@@ -153,10 +154,10 @@ class Completions:
     def _refuse_what_never_fits(self, offer: _Offer, now_s: float) -> None:
         """What a worker's whole pool could not hold (context and buckets are the door's)."""
         status = self._link.status
-        if status is None or not status.pages or offer.tokens > self._max_context:
+        if status is None or not status.pages or offer.tokens > self._pool.max_context:
             return
         own = status.adapter_pages.get(offer.adapter, 0) if offer.adapter else 0
-        room = max(0, status.pages - own) * self._page_tokens
+        room = max(0, status.pages - own) * self._pool.page_tokens
         if offer.tokens <= room:
             return
         self._book_rejection(offer, "impossible", now_s)
@@ -171,11 +172,13 @@ class Completions:
 
     def _refuse(self, offer: _Offer, refused: Refused, now_s: float) -> ApiError:
         self._book_rejection(offer, refused.reason, now_s)
-        facts = {
+        facts: dict[str, Any] = {
             "dimension": refused.reason,
             "limit": _plain(refused.limit),
             "used": _plain(refused.used),
         }
+        if refused.is_estimate:
+            facts["retry_after_is_estimate"] = True
         if refused.reason == "impossible":
             return ApiError(400, refused.sentence, code="request_too_large", extra=facts)
         self._retries.note(offer.mark, now_s)
@@ -228,6 +231,25 @@ class Completions:
                 is_retry=offer.is_retry,
                 now_s=now_s,
             )
+
+    def _to_proto(self, offer: _Offer, admitted_s: float) -> pb.Ask:
+        own = offer.tenant
+        return pb.Ask(
+            request_id=offer.request_id,
+            tenant=own.name,
+            prompt=offer.prompt,
+            max_tokens=offer.asked.max_tokens,
+            arrived_s=offer.arrived_s,
+            admitted_s=admitted_s,
+            adapter=offer.adapter or "",
+            temperature=offer.asked.temperature,
+            seed=offer.asked.seed,
+            ignore_eos=offer.asked.ignore_eos,
+            is_retry=offer.is_retry,
+            key_id=offer.key_id,
+            queue_timeout_s=own.queue_timeout_s or self._pool.queue_timeout_s or 0.0,
+            deadline_s=own.deadline_s or self._pool.deadline_s or 0.0,
+        )
 
     def _limits(self, tenant: Tenant, now_s: float) -> dict[str, str]:
         """`x-ratelimit-*` of the dimensions that have a limit."""
@@ -285,19 +307,3 @@ class Completions:
 
 def _plain(number: float) -> float | int:
     return int(number) if number == int(number) else number
-
-
-def _to_proto(offer: _Offer, admitted_s: float) -> pb.Ask:
-    return pb.Ask(
-        request_id=offer.request_id,
-        tenant=offer.tenant.name,
-        prompt=offer.prompt,
-        max_tokens=offer.asked.max_tokens,
-        arrived_s=offer.arrived_s,
-        admitted_s=admitted_s,
-        adapter=offer.adapter or "",
-        temperature=offer.asked.temperature,
-        seed=offer.asked.seed,
-        ignore_eos=offer.asked.ignore_eos,
-        is_retry=offer.is_retry,
-    )

@@ -137,7 +137,7 @@ class Front:
         return await self._completions.answer(request)
 
     async def _models(self, request: Request) -> Response:
-        tenant = self._completions.caller(request)
+        tenant = self._completions.caller(request).tenant
         return JSONResponse(openai.model_list(self._catalogue.models(tenant), self._started_unix))
 
     async def _health(self, request: Request) -> Response:

@@ -319,6 +319,22 @@ def model_not_found(name: str) -> ApiError:
     )
 
 
+def timed_out(reason: str, queue_timeout_s: float, deadline_s: float) -> ApiError:
+    """An admitted request that was given up. The worker's `reason` begins with queue_timeout or
+    deadline; both are 504: the pool did not answer in time, and the request was not at fault."""
+    code = reason.partition(":")[0]
+    if code == "queue_timeout":
+        said = f"it waited {queue_timeout_s:g} s without a first step (queue_timeout_s)"
+        cure = "the pool is busy: send it again later"
+    elif code == "deadline":
+        said = f"it was not finished within {deadline_s:g} s (deadline_s)"
+        cure = "send it again later, or with a smaller max_tokens"
+    else:
+        code, said, cure = "timed_out", reason, "send it again later"
+    message = f"the request was timed out: {said}; {cure}"
+    return ApiError(504, message, kind="timeout", code=code)
+
+
 def worker_down() -> ApiError:
     return ApiError(
         503,

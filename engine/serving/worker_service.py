@@ -238,6 +238,9 @@ class WorkerService(pb_grpc.WorkerServicer):
                         seed=ask.seed if ask.HasField("seed") else None,
                         stop_tokens=frozenset() if ask.ignore_eos else self._stop_tokens,
                         is_retry=ask.is_retry,
+                        key_id=ask.key_id or None,
+                        queue_timeout_s=ask.queue_timeout_s or None,
+                        deadline_s=ask.deadline_s or None,
                     )
                 )
                 if outbox.closed:

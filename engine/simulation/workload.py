@@ -1,50 +1,63 @@
-"""Reads `workload.toml` and draws the arrivals it describes. Pure: a seed, no clock.
+"""A workload: who sends what when, on which pools, and what goes wrong. Values; draws on request.
 
-A workload names tenants (with limits and SLOs), synthetic adapters, the pool's limits and streams
-of traffic. Arrivals are open-loop: they come when the file says, whatever the engine does.
+A workload names tenants (with limits and SLOs), synthetic adapters, the pools' limits, streams of
+traffic, incidents and faults. Arrivals are open-loop: they come when the file says, whatever the
+engine does. `read_workload` (engine/simulation/workload_read.py does it) makes one from TOML.
 """
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.config import Limits, Tenant, read_limits, read_name, read_tenant
+from engine.config import Limits, PolicyKnobs, PoolSpec, Tenant
 from engine.costs import CostModel, StepFeatures
-from engine.errors import WorkloadError
-from telemetry.settings import Reader, SettingsError, read_toml
+from engine.simulation.arrivals import Arrivals
+from engine.simulation.lengths import Lengths
+
+FAULTS = ("slow", "freeze", "lost")
+INCIDENTS = ("fan-out",)
+ADAPTERS_BY = ("request", "tenant")
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterSpec:
-    """A synthetic adapter to make."""
+    """A synthetic adapter to make, on all projections or on attention's alone (`targets`)."""
 
     name: str
     rank: int
     seed: int
+    targets: str = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """One stream: a tenant's requests between two instants of the workload's time.
+    """One stream of requests between two instants of the workload's time.
 
-    `rate_per_s` with Poisson or evenly spaced arrivals. Lengths are drawn evenly from (low, high).
+    Each request's tenant is drawn from `tenants`, its adapter from `adapters` (none = the base
+    model), most popular first, with Zipf exponents (0 = evenly). `adapters_by` "tenant": the
+    i-th tenant always uses adapter i modulo their number. What a stream draws hangs on the
+    workload's seed and its own `name`, on nothing else.
     """
 
-    tenant: str
+    name: str
+    tenants: tuple[str, ...]
     adapters: tuple[str, ...]
     start_s: float
     end_s: float
-    rate_per_s: float
-    spacing: str
-    prompt_tokens: tuple[int, int]
-    output_tokens: tuple[int, int]
+    arrivals: Arrivals
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    tenant_zipf: float = 0.0
+    adapter_zipf: float = 0.0
+    adapters_by: str = "request"
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request: when, whose, with which adapter, how long. `seed` makes its prompt."""
+    """One request: when, whose, with which adapter, how long. `seed` makes its prompt; `prefix`
+    names the blocks its prompt begins with, where a trace says which prompts share them."""
 
     at_s: float
     tenant: str
@@ -52,6 +65,31 @@ class Arrival:
     prompt_tokens: int
     max_tokens: int
     seed: int
+    prefix: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What a workload does to its pool on purpose. Its requests are a stream of `traffic`."""
+
+    kind: str
+    tenant: str
+    at_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An engine in trouble from `at_s` on: `slow`, every step `factor` times as long for
+    `duration_s`; `freeze`, one step longer by `duration_s`; `lost`, gone for `duration_s`
+    (infinite = for good). `pool` None = the first; `replica` counts from 0."""
+
+    kind: str
+    at_s: float
+    duration_s: float
+    factor: float = 1.0
+    pool: str | None = None
+    replica: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +106,32 @@ class Workload:
     tenants: tuple[Tenant, ...]
     adapters: tuple[AdapterSpec, ...]
     traffic: tuple[Traffic, ...]
+    pools: tuple[PoolSpec, ...] = ()  # none named = one, with `limits`
+    policy: str = "vtc"
+    knobs: PolicyKnobs = field(default_factory=PolicyKnobs)
+    hardware: str | None = None  # a preset of engine/simulation/hardware.py
+    incidents: tuple[Incident, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def end_s(self) -> float:
+        """When the last stream of traffic ends."""
+        return max((t.end_s for t in self.traffic), default=0.0)
+
+    def stream(
+        self, start_s: float = 0.0, end_s: float = float("inf"), pace: float = 1.0
+    ) -> Iterator[Arrival]:
+        """The arrivals in [start_s, end_s), in order of time (at equal instants in the file's
+        order of streams), at `pace` times the rates. Drawn as they are asked for, block by block:
+        memory does not grow with their number. The same span gives the same arrivals whatever
+        else is drawn, and however they are taken."""
+        from engine.simulation.workload_stream import stream
+
+        return stream(self.traffic, self.seed, start_s, end_s, pace)
 
     def arrivals(self, start_s: float, end_s: float, pace: float = 1.0) -> list[Arrival]:
-        """All arrivals in [start_s, end_s), in order, at `pace` times the rates. Each stream has
-        a seed of its own: the same span gives the same arrivals whatever else is drawn."""
-        out: list[Arrival] = []
-        for index, t in enumerate(self.traffic):
-            rng = random.Random(f"{self.seed}/{index}/{t.tenant}")
-            at = t.start_s
-            while True:
-                rate = t.rate_per_s * pace
-                at += 1 / rate if t.spacing == "even" else rng.expovariate(rate)
-                if at >= t.end_s:
-                    break
-                arrival = Arrival(
-                    at,
-                    t.tenant,
-                    rng.choice(t.adapters) if t.adapters else None,
-                    rng.randint(*t.prompt_tokens),
-                    rng.randint(*t.output_tokens),
-                    rng.randrange(2**31),
-                )
-                if start_s <= at < end_s:
-                    out.append(arrival)
-        return sorted(out, key=lambda a: a.at_s)
+        """What `stream` gives, as a list."""
+        return list(self.stream(start_s, end_s, pace))
 
     def pace(self, costs: CostModel) -> float:
         """This machine against the one the workload was sized for, by a worker's cost model:
@@ -104,64 +144,6 @@ class Workload:
 
 def read_workload(path: Path) -> Workload:
     """Read and check. Raises WorkloadError naming file, key and value."""
-    try:
-        return _workload(Reader(str(path), read_toml(path)))
-    except SettingsError as e:
-        raise WorkloadError(str(e)) from None
+    from engine.simulation.workload_read import read
 
-
-def _workload(r: Reader) -> Workload:
-    adapters = tuple(_adapter(a) for a in r.tables("adapter"))
-    tenants = tuple(read_tenant(t) for t in r.tables("tenant"))
-    names = {t.name for t in tenants}
-    traffic = tuple(_traffic(t, names, {a.name for a in adapters}) for t in r.tables("traffic"))
-    workload = Workload(
-        name=r.text("name"),
-        title=r.text("title"),
-        seed=r.integer("seed", 0),
-        calm_s=r.number("calm_s", above=0),
-        incident_s=r.number("incident_s", above=0),
-        suspect=r.text("suspect", None, choices=names),
-        bucket_s=r.number("bucket_s", 60.0, above=0),
-        reference_step_s=r.number("reference_step_s", 0.2, above=0),
-        limits=read_limits(r.table("limits")),
-        tenants=tenants,
-        adapters=adapters,
-        traffic=traffic,
-    )
-    r.done()
-    return workload
-
-
-def _adapter(r: Reader) -> AdapterSpec:
-    adapter = AdapterSpec(read_name(r), r.integer("rank", at_least=1), r.integer("seed", 0))
-    r.done()
-    return adapter
-
-
-def _traffic(r: Reader, tenants: set[str], adapters: set[str]) -> Traffic:
-    named = r.texts("adapters")
-    for name in named:
-        if name not in adapters:
-            raise r.fail("adapters", f"no [[adapter]] is named {name!r}")
-    traffic = Traffic(
-        tenant=r.text("tenant", choices=tenants),
-        adapters=named,
-        start_s=r.number("start_s", at_least=0),
-        end_s=r.number("end_s", above=0),
-        rate_per_s=r.number("rate_per_s", above=0),
-        spacing=r.text("spacing", "poisson", choices=("poisson", "even")),
-        prompt_tokens=_span(r, "prompt_tokens"),
-        output_tokens=_span(r, "output_tokens"),
-    )
-    if traffic.end_s <= traffic.start_s:
-        raise r.fail("end_s", f"expected more than start_s = {traffic.start_s:g}")
-    r.done()
-    return traffic
-
-
-def _span(r: Reader, key: str) -> tuple[int, int]:
-    low, high = r.numbers(key, length=2)
-    if low < 1 or high < low or low != int(low) or high != int(high):
-        raise r.fail(key, "expected two whole numbers, 1 <= low <= high")
-    return int(low), int(high)
+    return read(path)

@@ -15,7 +15,7 @@ class FrontMessage(_message.Message):
     def __init__(self, ask: _Optional[_Union[Ask, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry")
+    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry", "key_id", "queue_timeout_s", "deadline_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,9 @@ class Ask(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
     IS_RETRY_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     prompt: _containers.RepeatedScalarFieldContainer[int]
@@ -38,7 +41,10 @@ class Ask(_message.Message):
     seed: int
     ignore_eos: bool
     is_retry: bool
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ...) -> None: ...
+    key_id: str
+    queue_timeout_s: float
+    deadline_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ..., key_id: _Optional[str] = ..., queue_timeout_s: _Optional[float] = ..., deadline_s: _Optional[float] = ...) -> None: ...
 
 class Abort(_message.Message):
     __slots__ = ("request_id",)

@@ -7,7 +7,16 @@ import json
 import pytest
 
 from engine.clock import ClockBase, SystemClock
-from engine.config import Limits, Settings, Slo, Tenant, load_settings, read_settings
+from engine.config import (
+    Limits,
+    PolicyKnobs,
+    PoolSpec,
+    Settings,
+    Slo,
+    Tenant,
+    load_settings,
+    read_settings,
+)
 from engine.errors import ConfigError, WorkloadError
 from engine.simulation.workload import read_workload
 
@@ -15,10 +24,27 @@ GOOD = """
 policy = "fcfs"
 [limits]
 slots = 4
+pool_bytes = 1000
+[policies]
+quantum_tokens = 64
+[[pool]]
+name = "gold"
+replicas = 2
+limits = { slots = 2, queue_timeout_s = 1.5 }
+[[pool]]
+name = "bulk"
 [[tenant]]
 name = "[red]x[/]"
 weight = 2
+tier = 1
+share_by = "key"
 rpm = 0
+tpm = 60_000
+tpm_burst = 90_000
+queue = 7
+deadline_s = 30
+pool = "bulk"
+prefix_group = "g"
 adapters = ["one"]
 slo = { ttft_s = 1.5 }
 [[adapter]]
@@ -31,7 +57,27 @@ def test_a_good_file_reads_and_survives_the_way_to_a_child(tmp_path):
     path = tmp_path / "pool.toml"
     path.write_text(GOOD)
     s = read_settings(path)
-    assert s.tenants[0] == Tenant("[red]x[/]", 2.0, rpm=0, slo=Slo(ttft_s=1.5), adapters=("one",))
+    assert s.tenants[0] == Tenant(
+        "[red]x[/]",
+        2.0,
+        tier=1,
+        share_by="key",
+        rpm=0,
+        tpm=60_000,
+        tpm_burst=90_000,
+        queue=7,
+        deadline_s=30.0,
+        pool="bulk",
+        prefix_group="g",
+        slo=Slo(ttft_s=1.5),
+        adapters=("one",),
+    )
+    assert s.knobs == PolicyKnobs(quantum_tokens=64)
+    assert s.pools == (
+        PoolSpec("gold", 2, Limits(slots=2, pool_bytes=1000, queue_timeout_s=1.5)),
+        PoolSpec("bulk", 1, Limits(slots=4, pool_bytes=1000)),
+    )
+    assert s.pool == "gold", "the first pool serves the tenants that name none"
     assert s.adapters == (("one", str(tmp_path / "adapters/one")),)
     assert load_settings(s.dump()) == s
     assert "key_sha256" not in json.dumps(s.public())
@@ -40,20 +86,61 @@ def test_a_good_file_reads_and_survives_the_way_to_a_child(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("slots = 4", "slots = 0"), ["limits", "slots", "0", ">= 1"]),
-        (("slots = 4", 'slots = "4k"'), ["slots", "'4k'", "whole number"]),
+        (("slots = 4", "slots = 0"), ["[limits]: slots = 0", ">= 1"]),
+        (("slots = 4", 'slots = "4k"'), ["slots = '4k'", "whole number", "without a suffix"]),
+        (("tpm = 60_000", 'tpm = "60k"'), ["tpm = '60k'", "whole number", "without a suffix"]),
+        (("tpm = 60_000", 'tpm = "60000"'), ["tpm = '60000'", "without quotes"]),
+        (("tpm = 60_000", 'tpm = "null"'), ["tpm = 'null'", "leave the key out for no limit"]),
+        (("tpm = 60_000", 'tpm = ""'), ["tpm = ''", "leave the key out for no limit"]),
+        (("tpm = 60_000", "tpm = null"), ["tpm = null", "line 20", "TOML has no null"]),
+        (("tpm = 60_000", "tpm ="), ["'tpm ='", "line 20", "TOML has no null"]),
+        (("tpm = 60_000", "tpm = inf"), ["tpm = inf", "whole number"]),
+        (("tpm = 60_000", "tpm = 60000.0"), ["tpm = 60000.0", "whole number"]),
+        (("tpm = 60_000", f"tpm = {10**30}"), ["tpm", str(10**30), f"<= {2**53}"]),
+        (("tpm = 60_000", f"tpm = {'9' * 5000}"), ["not usable TOML", "digits"]),
+        (("tpm = 60_000", "tpm = " + "[" * 5000), ["nested too deep"]),
+        (("tpm = 60_000", "tpm = 1\ntpm = 2"), ["line 21", "tpm = 2"]),
         (("slots = 4", "slot = 4"), ["unknown key 'slot'", "did you mean slots"]),
-        (("weight = 2", "weight = -1"), ["weight", "-1", "> 0"]),
+        (("weight = 2", "weight = -1"), ["[[tenant]] 1 '[red]x[/]'", "weight = -1", ">= 0.001"]),
+        (("weight = 2", "weight = 0"), ["weight = 0", ">= 0.001 and <= 1000000"]),
         (("weight = 2", "weight = nan"), ["weight", "nan"]),
+        (("weight = 2", "weight = true"), ["weight = True", "expected a number"]),
+        (("weight = 2", f"weight = {10**400}"), ["weight", "<= 1000000"]),
+        (("tier = 1", "tier = -1"), ["tier = -1", ">= 0"]),
         (("rpm = 0", "rpm = true"), ["rpm", "True", "whole number"]),
         (("rpm = 0", "rpm = -5"), ["rpm", "-5", ">= 0"]),
+        (("rpm = 0", "rpm = 0\nrpm_burst = 5"), ["rpm_burst = 5", "rpm = 0 blocks"]),
+        (("tpm = 60_000\n", ""), ["tpm_burst = 90000", "set tpm too"]),
+        (("rpm = 0", 'window = "fixed"'), ["tpm_burst = 90000", "bucket", "'fixed'"]),
+        (("rpm = 0", 'window = "sliding "'), ["window", "bucket, fixed, sliding", "did you mean"]),
+        (("deadline_s = 30", "deadline_s = 0"), ["deadline_s = 0", "> 0"]),
+        (('share_by = "key"', 'share_by = "none "'), ["share_by", "none, adapter, key"]),
+        (('pool = "bulk"', 'pool = "silver"'), ["pool = 'silver'", "'gold', 'bulk'"]),
+        (('name = "bulk"', 'name = "gold"'), ["[[pool]] 2", "taken already, by [[pool]] 1"]),
+        (("replicas = 2", "replicas = 0"), ["[[pool]] 1 'gold'", "replicas = 0", ">= 1"]),
+        (("{ slots = 2,", "{ slots = -2,"), ["[[pool]] 1 'gold' [limits]: slots = -2"]),
+        (
+            ("{ slots = 2,", "{ kv_floor_bytes = 600, adapter_floor_bytes = 500,"),
+            ["[[pool]] 1 'gold'", "1100 bytes", "pool_bytes = 1000"],
+        ),
+        (("slots = 4", "kv_floor_bytes = 1001"), ["[limits]", "1001", "pool_bytes = 1000"]),
+        (("quantum_tokens", "quantum"), ["[policies]", "'quantum'", "quantum_tokens"]),
         (('name = "one"', 'name = " "'), ["name", "not blank"]),
+        (('name = "one"', 'name = "a\\u0007b"'), ["name", "printable"]),
         (('name = "one"', 'name = "two"'), ["lists adapter 'one'"]),
-        (('policy = "fcfs"', 'policy = "lifo"'), ["policy", "'lifo'", "vtc, fcfs"]),
+        (('adapters = ["one"]', 'adapters = ["one", "one"]'), ["adapters", "'one' stands in it"]),
+        (('policy = "fcfs"', 'policy = "lifo"'), ["policy", "'lifo'", "fcfs, round-robin"]),
+        (('policy = "fcfs"', 'policy = "VTC"'), ["policy", "'VTC'", "expected one of vtc"]),
         (("[limits]", "[[limits]]"), ["limits", "expected a table"]),
+        (("[[tenant]]", "[tenant]"), ["tenant", "expected [[tenant]] tables"]),
         (('name = "[red]x[/]"', f'name = "{"n" * 300}"'), ["name", "200"]),
         (("ttft_s = 1.5", "ttft_s = 0"), ["slo", "ttft_s", "> 0"]),
         (("policy =", "policy"), ["not valid TOML", "line 2"]),
+        (
+            ('"fcfs"', '"fcfs"\n[[tenant]]\nname = "[red]x[/]"\n'),
+            ["taken already, by [[tenant]] 1"],
+        ),
+        (('adapters = ["one"]', 'key_sha256 = ["ab"]'), ["key_sha256", "2 characters", "64"]),
     ],
 )
 def test_a_bad_value_is_named_with_its_file_and_what_is_allowed(tmp_path, change, words):
@@ -66,11 +153,46 @@ def test_a_bad_value_is_named_with_its_file_and_what_is_allowed(tmp_path, change
         assert word in str(e.value)
 
 
+def test_a_key_put_where_its_digest_belongs_is_not_repeated(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text('[[tenant]]\nname = "a"\nkey_sha256 = ["ts-secret"]\n')
+    with pytest.raises(ConfigError, match="one of them is a key") as e:
+        read_settings(path)
+    assert "secret" not in str(e.value)
+
+
+def test_one_pool_is_named_by_a_plain_key_and_a_tenant_may_say_so(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text('pool = "solo"\n[[tenant]]\nname = "a"\npool = "solo"\n')
+    settings = read_settings(path)
+    assert settings.all_pools() == (PoolSpec("solo"),)
+    assert settings.one_pool() == settings
+    path.write_text('pool = "solo"\n[[tenant]]\nname = "a"\npool = "duo"\n')
+    with pytest.raises(ConfigError, match=r"pool = 'duo'.*'solo'"):
+        read_settings(path)
+
+
+def test_the_only_pools_own_limits_are_the_workers(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text('[limits]\nslots = 5\n[[pool]]\nname = "p"\nlimits = { bypass = 0 }\n')
+    served = read_settings(path).one_pool()
+    assert (served.pool, served.limits) == ("p", Limits(slots=5, bypass=0))
+
+
+@pytest.mark.parametrize("pools", [(PoolSpec("a"), PoolSpec("b")), (PoolSpec("a", 2),)])
+def test_several_workers_are_more_than_one_serve_runs_and_it_says_so(pools):
+    with pytest.raises(ConfigError, match=r"2 workers.*runs one pool with one worker.*simulate"):
+        Settings(pools=pools).one_pool()
+
+
 def test_a_missing_file_or_a_folder_is_said(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
         read_settings(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="is a folder"):
         read_settings(tmp_path)
+    (tmp_path / "raw.toml").write_bytes(b"policy = \xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        read_settings(tmp_path / "raw.toml")
 
 
 WORKLOAD = """

@@ -96,7 +96,10 @@ def test_tokens_and_outcomes_are_counted_once():
     requests = pool.requests()
     assert len(requests) == 90
     assert pool.total("output_tokens") == sum(r.output_tokens for r in requests)
-    assert pool.total("prompt_tokens") == sum(r.prompt_tokens for r in requests)
+    cached = sum(r.cached_tokens for r in requests)
+    assert cached > 0
+    assert pool.total("cached_tokens") == cached
+    assert pool.total("prompt_tokens") == sum(r.prompt_tokens for r in requests) - cached
     assert pool.total("recomputed_tokens") == sum(r.recomputed_tokens for r in requests)
     assert pool.total("finished") == 90
     assert pool.total("service") == pool.total("prompt_tokens") + 2 * pool.total("output_tokens")

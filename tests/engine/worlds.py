@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.chronicle import KnownAdapter
 from engine.clock import TurnedClock
 from engine.config import Limits, Settings, Slo, Tenant
-from engine.core import EngineCore, KnownAdapter
+from engine.core import EngineCore
 from engine.costs import CostModel
 from engine.memory.pool import PagePool
 from engine.scheduling.request import Ask
@@ -44,10 +45,10 @@ class Pool:
         self.world.at(at + link_s, lambda: self.core.submit(ask))
         return name
 
-    def run(self, until: float = float("inf"), ticks: float | None = None):
+    def run(self, until: float = float("inf"), ticks: float | None = None, jumping: bool = True):
         if ticks:
             self.world.every(ticks, until if until < 1e6 else 200.0, self.core.tick)
-        ran = simulate(self.core, self.world, until)
+        ran = simulate(self.core, self.world, until, jumping=jumping)
         self.batches += self.core.ledger.collect(self.clock.now())
         return ran
 
@@ -97,7 +98,7 @@ def make_pool(
     pages: int = 256,
     bucket_s: float = 10.0,
     adapters: dict[str, int] | None = None,
-    slowdown=lambda now: 1.0,
+    slowdown=None,
     slo: Slo | None = None,
     costs: CostModel = COSTS,
     link_bytes_per_s: float = 1e7,
@@ -114,21 +115,30 @@ def make_pool(
         bucket_s=bucket_s,
         provisional_s=2.0,
         limits=Limits(**{"slots": 8, "step_tokens": 64, "page_tokens": 16, **limits}),
-        tenants=tuple(Tenant(t, weights.get(t, 1.0), slo=slo or Slo()) for t in tenants),
+        tenants=tuple(
+            t if isinstance(t, Tenant) else Tenant(t, weights.get(t, 1.0), slo=slo or Slo())
+            for t in tenants
+        ),
     )
     known = tuple(
         KnownAdapter("key-" + name, name, n, n * PAGE_BYTES, 8, True)
         for name, n in (adapters or {}).items()
     )
+    slower = {"slowdown": slowdown} if slowdown else {}
     pool = Pool.__new__(Pool)
     batches: list[Batch] = []
     core = EngineCore(
         settings,
         Identity("test", "run", "main"),
         clock,
-        runner or CostRunner(world, costs, slowdown, freeze),
+        runner or CostRunner(world, costs, **slower, freeze=freeze),
         VirtualLink(world, PAGE_BYTES, link_bytes_per_s),
-        PagePool(pages, PAGE_BYTES),
+        PagePool(
+            pages,
+            PAGE_BYTES,
+            kv_floor_pages=settings.limits.kv_floor_bytes // PAGE_BYTES,
+            adapter_floor_pages=settings.limits.adapter_floor_bytes // PAGE_BYTES,
+        ),
         costs,
         known,
         emit=batches.append,

@@ -1,53 +1,160 @@
-"""What a policy is: an order over waiting requests and a choice of whom to preempt.
+"""What a policy is: an order over waiting tenants and a choice of whom to preempt.
 
-A policy holds no state of its own: queues and counters are values handed in, so that policies
-can be switched live and the shadow counters go on under any of them.
+A policy is made for one scheduler from its present queues and counters; switching live is making
+the next one. It keeps only what its own order needs; the shadow counters go on under any of them.
+Tiers stand above every policy: a lower tier number goes first, equals share by the policy, and
+victims come from the largest number.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar
 
+from engine.config import PolicyKnobs
 from engine.scheduling.policies.counters import Counters
+from engine.scheduling.policies.order import Entry, Order
+from engine.scheduling.policies.queues import TenantQueue
 from engine.scheduling.request import Request
 
-Queues = Mapping[str, deque[Request]]
+Bar = tuple[int, float]  # tier, and how much the tenant has had
 
 
-class Scan(Protocol):
-    """One pass over the waiting requests in policy order.
+class Policy(Order):
+    """The base of all policies; `queues` is read, never written.
 
-    `head()` is the next candidate; then either `admitted()` (the caller has removed it from its
-    queue and charged it) or `passed()` (it stays, the tenant's next one may be considered).
-    `supposed()` goes on as if it had been admitted, for looking ahead.
+    The scheduler's calls, each at the instant the thing has happened:
+
+    * a request arrives: `queues.append`; if it says so `counters.enters`, then `arrived`;
+    * it returns after preemption: `queues.insert`; if it says so `counters.returns`, then
+      `arrived`; else `changed`;
+    * it is admitted: `queues.remove`, `counters.left_queue`; if that says so `counters.leaves` and
+      `emptied`; its charges (before or after); then `admitted`, and last `scan.admitted`;
+    * it ends while waiting: the same, with `changed` for charges and `admitted`; then `ended`;
+    * a counter falls by a refund: `changed`, whether or not the tenant waits.
     """
 
-    def head(self) -> Request | None: ...
+    __slots__ = ("counters", "tiers")
 
-    def admitted(self) -> None: ...
+    name: ClassVar[str]
 
-    def passed(self) -> None: ...
+    def __init__(
+        self,
+        queues: Mapping[str, TenantQueue],
+        counters: Counters,
+        tiers: Mapping[str, int],
+        knobs: PolicyKnobs,
+    ) -> None:
+        super().__init__(queues)
+        self.counters = counters
+        self.tiers = tiers
 
-    def supposed(self) -> None: ...
+    def begin(self) -> None:
+        """Everybody who waits already takes its place; called once, when the policy is made."""
+        for tenant in self.members:
+            self.stands(tenant)
+
+    # -- what has happened
+
+    def arrived(self, tenant: str) -> None:
+        """It has waiting requests now, and had none (`counters.enters` or `returns` came before).
+        By a return, its only waiting request has been preempted: `preemptions` > 0."""
+        self.stands(tenant)
+
+    def emptied(self, tenant: str) -> None:
+        """None of its requests waits any more."""
+
+    def changed(self, tenant: str) -> None:
+        """Its head is an earlier one, or its counter fell. No matter if nothing of it waits."""
+        if tenant in self.members:
+            self.stands(tenant)
+
+    def admitted(self, request: Request) -> None:
+        """It has left the queue for a slot, and its prompt is charged."""
+
+    def produced_first(self, request: Request) -> None:
+        """A token was sampled at the end of a prefill; `request.produced` counts it."""
+
+    def joined_decode(self, request: Request) -> None:
+        """It gets a token in every decode step from now on."""
+
+    def left_decode(self, request: Request) -> None:
+        """It does no more; `request.produced` is up to date."""
+
+    def stepped(self, steps: int) -> None:
+        """So many decode steps have passed (`counters.stepped` came before)."""
+
+    def ended(self, request: Request, finished: bool = True) -> None:
+        """It is over; `finished`: it came to its own end, so that its length means something."""
+
+    # -- what is asked (`scan()` is the base class's)
+
+    def bar(self, filling: Sequence[Request]) -> Bar | None:
+        """What a waiting head must stand below to take of the step's tokens before the prefills
+        under way: the tier and the share of the foremost of them. None: there are none.
+
+        Their prompts are charged already, so they are not starved by who passes: each that does
+        raises its own counter."""
+        if not filling:
+            return None
+        tier_of, had = self.tiers.get, self.had
+        return min((tier_of(r.tenant, 0), had(r.tenant)) for r in filling)
+
+    def passes(self, head: Request, bar: Bar | None) -> bool:
+        """Whether a waiting head goes before the prefills whose bar this is."""
+        tenant = head.tenant
+        return bar is None or (self.tiers.get(tenant, 0), self.had(tenant)) < bar
+
+    def had(self, tenant: str) -> float:
+        """How much a tenant has had, by which it goes before another's prefills, both of one tier.
+        The same for all where the policy does not care."""
+        return 0.0
+
+    def victim(self, running: Sequence[Request]) -> Request | None:
+        """Whose sequence gives its pages back when a running one must grow; None = nobody can.
+
+        `running` in order of admission, `computed` up to date."""
+        if not running:
+            return None
+        if self.tiers:
+            tier_of = self.tiers.get
+            last = max(tier_of(r.ask.tenant, 0) for r in running)
+            running = [r for r in running if tier_of(r.ask.tenant, 0) == last]
+        return self.gives_way(running)
+
+    @abstractmethod
+    def gives_way(self, running: Sequence[Request]) -> Request:
+        """The victim among sequences of one tier; at least one, in order of admission."""
 
 
-class Policy(Protocol):
-    @property
-    def name(self) -> str: ...
+class ByMeasure(Policy):
+    """A policy whose tenants stand by how much they have had: the least goes next, the most
+    gives way."""
 
-    def scan(self, queues: Queues, counters: Counters) -> Scan: ...
+    __slots__ = ()
 
-    def overtakes(self, head: Request, filling: Sequence[Request], counters: Counters) -> bool:
-        """Whether a waiting head may take of the step's tokens before the prefills under way."""
-        ...
+    @abstractmethod
+    def measure(self, tenant: str) -> float:
+        """How much the tenant has had, by weight."""
 
-    def victim(self, running: Sequence[Request], counters: Counters) -> Request | None:
-        """Whose sequence gives its pages back when a running one must grow; None = nobody can."""
-        ...
+    def rank(self, name: str, sequence: int, supposed: float) -> Entry:
+        return (self.tiers.get(name, 0), self.measure(name) + supposed, sequence, name)
+
+    def suppose(self, request: Request, supposed: float) -> float:
+        if request.charged_prompt:
+            return supposed
+        return supposed + self.counters.prompt_charge(request.ask.tenant, len(request.ask.prompt))
+
+    def had(self, tenant: str) -> float:
+        return self.measure(tenant)
+
+    def gives_way(self, running: Sequence[Request]) -> Request:
+        tenants = {r.ask.tenant for r in running}
+        most = max(tenants, key=lambda t: (self.measure(t), t))
+        return least_to_redo([r for r in running if r.ask.tenant == most])
 
 
-def least_to_redo(candidates: Sequence[Request]) -> Request | None:
+def least_to_redo(candidates: Sequence[Request]) -> Request:
     """Of several sequences the one whose preemption wastes least; ties: the latest arrival."""
-    return min(candidates, key=lambda r: (r.computed, -r.sequence), default=None)
+    return min(candidates, key=lambda r: (r.computed, -r.sequence))

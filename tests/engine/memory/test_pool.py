@@ -1,82 +1,11 @@
-"""One pool: pages are in exactly one place, shared adapters are charged in equal parts."""
+"""One pool: a page is in one place, floors hold, shared pages are charged in equal parts."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from engine.memory.packing import lay_out, padded_row_bytes
 from engine.memory.pool import PagePool, Short
-from engine.memory.residency import LoadOrder, Place, Residency
-
-
-class PoolMachine(RuleBasedStateMachine):
-    """Any order of takes and gives leaves a whole pool."""
-
-    held = Bundle("held")
-
-    def __init__(self):
-        super().__init__()
-        self.pool = PagePool(40, 128)
-        self.taken: dict[str, list[list[int]]] = {}
-        self.adapters: dict[str, list[str]] = {}
-
-    @rule(tenant=st.sampled_from("ab"), count=st.integers(0, 15))
-    def take(self, tenant, count):
-        free = self.pool.free_pages
-        got = self.pool.try_take_kv(tenant, count)
-        if count > free:
-            assert got == Short(count - free)
-        else:
-            assert len(got) == count
-            self.taken.setdefault(tenant, []).append(got)
-
-    @rule(tenant=st.sampled_from("ab"))
-    def give(self, tenant):
-        if self.taken.get(tenant):
-            self.pool.give_back_kv(tenant, self.taken[tenant].pop())
-
-    @rule(key=st.sampled_from("xyz"), count=st.integers(1, 10))
-    def load(self, key, count):
-        if key not in self.adapters:
-            got = self.pool.try_take_adapter(key, count)
-            if not isinstance(got, Short):
-                self.adapters[key] = []
-
-    @rule(key=st.sampled_from("xyz"), tenant=st.sampled_from("ab"))
-    def refer(self, key, tenant):
-        if key in self.adapters:
-            self.pool.refer(key, tenant)
-            self.adapters[key].append(tenant)
-
-    @rule(key=st.sampled_from("xyz"))
-    def release(self, key):
-        if self.adapters.get(key):
-            self.pool.release(key, self.adapters[key].pop())
-
-    @rule(key=st.sampled_from("xyz"))
-    def evict(self, key):
-        if key not in self.adapters:
-            return
-        if self.adapters[key]:
-            with pytest.raises(ValueError, match="in use"):
-                self.pool.give_back_adapter(key)
-        else:
-            self.pool.give_back_adapter(key)
-            del self.adapters[key]
-
-    @invariant()
-    def whole(self):
-        self.pool.check_integrity()
-        h = self.pool.holdings()
-        total = sum(h.kv.values()) + sum(h.adapters.values()) + h.cached + h.free
-        assert total == pytest.approx(40 * 128)
-
-
-TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+from tests.engine.memory.brute import Summing
 
 
 def test_a_shared_adapter_is_charged_in_equal_parts_to_those_who_use_it_now():
@@ -91,102 +20,123 @@ def test_a_shared_adapter_is_charged_in_equal_parts_to_those_who_use_it_now():
     assert pool.holdings().adapters == {"a": 600.0}
 
 
-def residency(pages=20, **adapters):
-    pool = PagePool(pages, 100)
-    r = Residency(pool)
-    for key, size in adapters.items():
-        r.register(key, size, in_host=True)
-    return pool, r
+def test_a_shared_prefix_page_is_charged_in_equal_parts_to_those_who_use_it_now():
+    told = Summing()
+    pool = PagePool(10, 300, listener=told)
+    pages = pool.try_take_kv("a", 2)
+    pool.share_kv("a", pages)
+    pool.refer_kv("b", pages)
+    pool.refer_kv("b", pages)
+    assert told.kv == {"a": 300.0, "b": 300.0}
+    pool.refer_kv("c", pages[:1])
+    assert told.kv == pytest.approx({"a": 250.0, "b": 250.0, "c": 100.0})
+    assert pool.release_kv("b", pages) == []
+    assert pool.release_kv("a", pages) == []
+    assert pool.release_kv("b", pages) == [pages[1]], "the other one is still used by c"
+    assert told.kv == {"c": 300.0}
+    assert pool.release_kv("c", pages[:1]) == pages[:1]
+    assert (told.kv, pool.cached_bytes) == ({}, 600)
 
 
-def bring(r, key, tenant, now):
-    order, evictions = r.try_order(key, tenant, now)
-    assert isinstance(order, LoadOrder), order
-    r.arrived(key, now + 0.1)
-    return evictions
+@pytest.mark.parametrize("tenants", [3, 7, 49, 1000])
+def test_parts_that_do_not_divide_leave_nothing_behind_when_all_have_gone(tenants):
+    told = Summing()
+    pool = PagePool(1 << 12, (1 << 20) + 1, listener=told)
+    pool.try_take_adapter("x", 3)
+    names = [str(i) for i in range(tenants)]
+    for tenant in names:
+        pool.refer("x", tenant)
+    assert sum(told.adapters.values()) == pytest.approx(3 * ((1 << 20) + 1), rel=1e-9)
+    pool.check_integrity()
+    for tenant in names[::2] + names[1::2]:
+        pool.release("x", tenant)
+    assert told.adapters == {}, "not even a rounding error"
 
 
-def test_the_least_recently_used_idle_adapter_goes_first():
-    _, r = residency(x=6, y=6, z=6, u=6)
-    for now, key in enumerate("xyz"):
-        bring(r, key, "a", now)
-    r.acquire("x", "a", 10)
-    r.release("x", "a", 11)
-    gone = bring(r, "u", "b", 12)
-    assert [(e.key, e.cause, e.suffered) for e in gone] == [("y", "b", "a")]
-    assert r.place("y") is Place.HOST
+def test_neither_kind_takes_the_floor_of_the_other():
+    pool = PagePool(10, 100, kv_floor_pages=3, adapter_floor_pages=2)
+    assert pool.unused_floor_bytes == 500
+    assert pool.try_take_adapter("x", 8) == Short(1)
+    assert pool.try_take_kv("a", 9) == Short(1)
+    pool.try_take_adapter("x", 5)
+    assert (pool.room_for_adapters, pool.room_for_kv) == (2, 5)
+    pool.try_take_kv("a", 4)
+    assert (pool.room_for_adapters, pool.room_for_kv) == (1, 1)
+    assert pool.unused_floor_bytes == 0
+    assert len(pool.try_take_kv("a", 1)) == 1
+    assert pool.try_take_kv("a", 1) == Short(1)
 
 
-def test_adapters_in_use_or_pinned_stay_and_a_hopeless_try_evicts_nobody():
-    _, r = residency(x=8, y=8, z=8)
-    bring(r, "x", "a", 0)
-    bring(r, "y", "a", 1)
-    r.acquire("x", "a", 2)
-    r.pin("y")
-    order, gone = r.try_order("z", "b", 3)
-    assert order == Short(4)
-    assert gone == []
-    r.keep_only(set())
-    order, gone = r.try_order("z", "b", 4)
-    assert isinstance(order, LoadOrder)
-    assert [e.key for e in gone] == ["y"]
+def test_floors_in_bytes_are_rounded_up_to_whole_pages():
+    pool = PagePool.of_bytes(1099, 100, kv_floor_bytes=201, adapter_floor_bytes=100)
+    assert (pool.pages, pool.kv_floor_pages, pool.adapter_floor_pages) == (10, 3, 1)
 
 
-def test_loading_twice_is_one_load_and_a_failed_load_gives_its_pages_back():
-    pool, r = residency(x=8)
-    r.try_order("x", "a", 0)
-    assert r.try_order("x", "b", 0) == (None, [])
-    assert r.arrived("x", 1, "bad bytes").error == "bad bytes"
-    assert pool.free_pages == 20
-    assert r.place("x") is Place.DISK
-    assert r.broken("x", 2) == "bad bytes"
-    assert r.try_order("x", "a", 2) == (None, []), "a broken adapter evicts nobody, for a while"
-    assert isinstance(r.try_order("x", "a", 32)[0], LoadOrder)
+@pytest.mark.parametrize(("kv", "adapters"), [(-1, 0), (0, -1), (6, 5)])
+def test_floors_that_do_not_fit_are_refused_with_their_numbers(kv, adapters):
+    with pytest.raises(ValueError, match=rf"{kv} .*{adapters}"):
+        PagePool(10, 100, kv_floor_pages=kv, adapter_floor_pages=adapters)
 
 
-def test_a_reload_is_charged_to_the_evictor_a_cold_load_to_the_waiter():
-    _, r = residency(x=12, y=12)
-    r.try_order("x", "a", 0)
-    assert r.blame("x", 0) == {None: 1.0}
-    r.arrived("x", 1)
-    bring(r, "y", "b", 2)
-    r.evict("y", "a", 3)
-    r.try_order("x", "a", 4)
-    assert r.blame("x", 4) == {"b": 1.0}
-    r.arrived("x", 5)
-    r.evict("x", "a", 6)
-    r.try_order("y", "b", 3 + 601)
-    assert r.blame("y", 3 + 601) == {None: 1.0}, "an eviction is forgotten after ten minutes"
+def test_nobody_gives_back_what_is_not_its_own_and_a_refused_return_frees_nothing():
+    pool = PagePool(10, 100)
+    mine, yours = pool.try_take_kv("a", 2), pool.try_take_kv("b", 1)
+    for pages in (mine + yours, mine + mine[:1], [pool.pages - 1 - 5]):
+        with pytest.raises(ValueError, match="not its own"):
+            pool.give_back_kv("a", pages)
+    pool.check_integrity()
+    assert pool.held_bytes("a") == 200.0
+    pool.share_kv("a", mine)
+    with pytest.raises(ValueError, match="not its own"):
+        pool.give_back_kv("a", mine)
+    with pytest.raises(ValueError, match="in use by"):
+        pool.give_back_shared(mine[0])
 
 
-def test_a_busy_link_is_charged_to_the_owners_of_the_bytes_ahead():
-    _, r = residency(x=6, y=2)
-    r.try_order("x", "a", 0)
-    r.try_order("y", "b", 0)
-    assert r.blame("y", 0) == {"a": 0.75, None: 0.25}
+def test_an_adapter_in_use_keeps_its_pages():
+    pool = PagePool(10, 100)
+    pool.try_take_adapter("x", 4)
+    pool.refer("x", "a")
+    with pytest.raises(ValueError, match="in use"):
+        pool.give_back_adapter("x")
+    with pytest.raises(ValueError, match="already"):
+        pool.try_take_adapter("x", 1)
+    pool.release("x", "a")
+    assert pool.give_back_adapter("x") == 4
+    assert pool.free_pages == 10
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from([128, 256, 384])), max_size=20))
-def test_blocks_are_contiguous_unless_larger_than_a_page(blocks):
-    page_bytes = 1024
-    layout = lay_out(blocks, page_bytes)
-    taken = set()
-    for index, (rows, row_bytes) in enumerate(blocks):
-        spans = [s for s in layout.spans if s.block == index]
-        assert sum(s.rows for s in spans) == rows
-        if rows * row_bytes <= page_bytes:
-            assert len(spans) <= 1
-        for s in spans:
-            assert s.page < layout.pages
-            assert s.offset + s.rows * row_bytes <= page_bytes
-            for byte in range(s.offset, s.offset + s.rows * row_bytes, 128):
-                assert (s.page, byte) not in taken
-                taken.add((s.page, byte))
+def test_a_listener_is_not_changed_while_somebody_holds_pages():
+    pool = PagePool(10, 100)
+    pool.listener = Summing()
+    pool.try_take_kv("a", 1)
+    with pytest.raises(ValueError, match="holds pages"):
+        pool.listener = Summing()
 
 
-def test_rows_are_padded_to_128_bytes_and_a_row_larger_than_a_page_is_refused():
-    assert padded_row_bytes(1, 2) == 128
-    assert padded_row_bytes(576, 2) == 1152
-    with pytest.raises(ValueError, match="does not fit a page"):
-        lay_out([(1, 4096)], 1024)
+BREAK = {
+    "free twice": lambda p, m: p._free.append(p._free[0]),
+    "free and held": lambda p, m: p._free.append(m[0]),
+    "lost": lambda p, m: p._free.pop(),
+    "held twice": lambda p, m: p._adapters["x"].__setattr__("pages", (m[0], m[1])),
+    "mismarked": lambda p, m: p._holder.__setitem__(m[0], None),
+    "another's": lambda p, m: p._holder.__setitem__(m[0], "b"),
+    "references": lambda p, m: p._adapters["x"].references.update(b=1),
+    "books": lambda p, m: p._books.kv.__setitem__("a", 1.0),
+    "cached": lambda p, m: setattr(p, "_cached", p._cached + 1),
+    "used": lambda p, m: setattr(p, "_kv_used", p._kv_used + 1),
+    "floor": lambda p, m: setattr(p, "_kv_cap", 1),
+}
+
+
+@pytest.mark.parametrize("damage", BREAK)
+def test_the_integrity_check_sees(damage):
+    pool = PagePool(10, 100)
+    mine = pool.try_take_kv("a", 3)
+    pool.share_kv("a", mine[2:])
+    pool.try_take_adapter("x", 2)
+    pool.refer("x", "a")
+    pool.check_integrity()
+    BREAK[damage](pool, mine)
+    with pytest.raises(ValueError, match=r"page|book|reference|floor"):
+        pool.check_integrity()

@@ -86,3 +86,14 @@ def test_a_key_that_two_tenants_share_is_refused_not_given_to_either() -> None:
     _, digest = auth.new_key()
     with pytest.raises(ConfigError, match="'alice' and 'bob' have one key_sha256"):
         auth.KeyRing([Tenant(name, key_sha256=(digest,)) for name in ("alice", "bob")])
+
+
+def test_a_caller_is_told_apart_by_key_with_digits_that_open_nothing() -> None:
+    (old, old_digest), (new, new_digest) = auth.new_key(), auth.new_key()
+    ring = auth.KeyRing([Tenant(name="alice", key_sha256=(old_digest, new_digest))])
+    callers = [ring.caller_of(f"Bearer {k}") for k in (old, new)]
+    assert [c and (c.tenant.name, c.key_id) for c in callers] == [
+        ("alice", old_digest[:12]),
+        ("alice", new_digest[:12]),
+    ]
+    assert ring.caller_of(f"Bearer {old_digest}") is None

@@ -253,6 +253,34 @@ def test_concurrency_is_held_while_a_request_runs_and_given_back_at_its_end() ->
     assert refused.json()["error"]["dimension"] == "concurrency"
 
 
+def test_a_time_to_come_back_that_is_only_an_estimate_is_marked_as_one() -> None:
+    with bench(FakeCore(), settings(rpm=5, concurrency=1)) as (b, client):
+        with ThreadedPost(b, client) as running:
+            b.core.wait_for(lambda: len(b.core.asks) == 1)
+            busy = b.post(client)
+            b.core.end(b.core.asks[0], "length", 0)
+            running.result()
+        b.core.reply = text_reply("y")
+        for _ in range(4):
+            b.post(client)
+        spent = b.post(client)
+    assert busy.json()["error"]["retry_after_is_estimate"] is True
+    assert busy.headers["retry-after"] == "2"
+    assert spent.json()["error"]["dimension"] == "rpm"
+    assert "retry_after_is_estimate" not in spent.json()["error"]
+
+
+@pytest.mark.parametrize("window", ["bucket", "fixed", "sliding"])
+def test_a_tenants_window_decides_how_its_minute_is_counted(window: str) -> None:
+    with bench(chosen=settings(rpm=2, window=window)) as (b, client):
+        b.clock.turn(59.0)
+        b.post(client)
+        b.post(client)
+        b.clock.turn(1.0)
+        status = b.post(client).status_code
+    assert status == {"bucket": 429, "fixed": 200, "sliding": 429}[window]
+
+
 def test_a_blocked_tenant_is_told_so_and_no_time_to_come_back() -> None:
     with bench(chosen=settings(rpm=0)) as (b, client):
         refused = b.post(client)
@@ -497,6 +525,56 @@ def test_a_front_that_stops_tells_open_requests_and_gives_them_up(stream: bool) 
     assert "the front is stopping" in response.json()["error"]["message"]
     assert refused.status_code == 503
     assert b.exporter.rows(RequestRecord) == []  # the worker writes the row of what it aborted
+
+
+def asks_timeouts(chosen: Settings, key: str) -> tuple[float | None, float | None]:
+    with bench(chosen=chosen) as (b, client):
+        b.post(client, key=key)
+        (asked,) = b.core.asks
+    return asked.queue_timeout_s, asked.deadline_s
+
+
+def test_an_ask_carries_the_tenants_timeouts_and_else_the_pools() -> None:
+    own = settings(queue_timeout_s=1.5, deadline_s=9.0)
+    pools = replace(own, limits=replace(own.limits, queue_timeout_s=20.0, deadline_s=60.0))
+    assert asks_timeouts(pools, ALICE) == (1.5, 9.0)
+    assert asks_timeouts(pools, BOB) == (20.0, 60.0)
+    assert asks_timeouts(own, BOB) == (None, None)
+
+
+def test_an_ask_says_which_key_called_and_nothing_that_opens() -> None:
+    with bench() as (b, client):
+        b.post(client)
+    (asked,) = b.core.asks
+    assert asked.key_id == digest_of(ALICE)[:12]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("queue_timeout", "waited 1.5 s without a first step"),
+        ("deadline", "not finished within 9 s"),
+    ],
+)
+def test_a_request_given_up_names_which_time_ran_out_and_gets_its_tokens_back(
+    stream: bool, reason: str, words: str
+) -> None:
+    core = FakeCore()
+    chosen = settings(queue_timeout_s=1.5, deadline_s=9.0, tpm=200, concurrency=1)
+    with bench(core, chosen) as (b, client):
+        with ThreadedPost(b, client, stream=stream) as running:
+            core.wait_for(lambda: len(core.asks) == 1)
+            core.end(core.asks[0], f"{reason}: in the worker's words", 0, Outcome.TIMED_OUT)
+            response = running.result()
+        core.reply = text_reply("again")
+        again = b.post(client)
+    error = response.json()["error"]
+    assert response.status_code == 504
+    assert (error["type"], error["code"]) == ("timeout", reason)
+    assert words in error["message"]
+    assert again.status_code == 200, "tokens and concurrency are free again"
+    assert core.asks[1].is_retry
 
 
 @pytest.mark.parametrize(("outcome", "status"), [(Outcome.FAILED, 500), (Outcome.TIMED_OUT, 504)])

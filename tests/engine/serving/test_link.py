@@ -82,6 +82,9 @@ def test_an_ask_reaches_the_core_whole(folder: Path) -> None:
                     temperature=0.5,
                     seed=0,
                     is_retry=True,
+                    key_id="0123456789ab",
+                    queue_timeout_s=1.5,
+                    deadline_s=30.0,
                 ),
                 lambda f, e: None,
             )
@@ -96,7 +99,9 @@ def test_an_ask_reaches_the_core_whole(folder: Path) -> None:
     assert (first.arrived_s, first.admitted_s) == (1.25, 1.5)
     assert (first.temperature, first.seed, first.is_retry) == (0.5, 0, True)
     assert first.stop_tokens == frozenset({EOS})
+    assert (first.key_id, first.queue_timeout_s, first.deadline_s) == ("0123456789ab", 1.5, 30.0)
     assert (second.adapter, second.seed, second.stop_tokens) == (None, None, frozenset())
+    assert (second.key_id, second.queue_timeout_s, second.deadline_s) == (None, None, None)
 
 
 def test_one_step_is_one_message_however_many_requests_it_serves(folder: Path) -> None:

@@ -131,6 +131,17 @@ def test_one_key_for_two_tenants_is_refused_before_anything_starts(tmp_path: Pat
     assert not (tmp_path / "s").exists()
 
 
+def test_more_than_one_pool_is_refused_in_one_clear_sentence(tmp_path: Path) -> None:
+    pools = '[[pool]]\nname = "gold"\n[[pool]]\nname = "bulk"\n'
+    text = f'{pools}[[tenant]]\nname = "a"\nkey_sha256 = ["{KEY_DIGEST}"]\n'
+    args = ["--config", config(tmp_path, text), "--store", str(tmp_path / "s")]
+    result = CliRunner().invoke(serve, args)
+    assert result.exit_code == 2
+    assert "runs one pool with one worker" in result.stderr
+    assert "'gold' x 1, 'bulk' x 1" in result.stderr
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_process_that_dies_ends_serve_with_its_name_and_a_failure(tmp_path: Path) -> None:
     child = started(tmp_path, "return 'the worker process ended with signal 9 while serving'")
     out, err = child.communicate(timeout=20)

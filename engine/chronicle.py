@@ -1,0 +1,116 @@
+"""A run's own rows: the run, its adapters, the versions of its policy, and events of the core.
+
+Owns their wording and numbering; decides nothing. Every call under the ledger's lock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from engine.clock import ClockBase
+from engine.config import Settings
+from engine.costs import CostModel
+from telemetry.ledger import Ledger
+from telemetry.records import AdapterRecord, EngineRun, EventRecord, PolicyRecord
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAdapter:
+    """An adapter as the core needs it: identity, name, size."""
+
+    key: str
+    name: str
+    pages: int
+    bytes: int
+    rank: int
+    synthetic: bool
+
+
+class Chronicle:
+    def __init__(self, ledger: Ledger, settings: Settings, base: ClockBase) -> None:
+        self._ledger = ledger
+        self._settings = settings
+        self._base = base
+        self._events = 0
+        self._run: EngineRun | None = None
+
+    def announce(
+        self,
+        run: EngineRun,
+        adapters: Iterable[KnownAdapter],
+        left_out: Iterable[str],
+        policy: str,
+    ) -> None:
+        """The run, its adapters, the names of those left out, the policy it starts with."""
+        who = self._ledger.identity
+        self._run = run
+        self._ledger.log(run)
+        for a in adapters:
+            self._ledger.log(
+                AdapterRecord(
+                    engine=who.engine,
+                    run_id=who.run_id,
+                    pool=who.pool,
+                    adapter=a.key,
+                    name=a.name,
+                    rank=a.rank,
+                    bytes=a.bytes,
+                    synthetic=a.synthetic,
+                )
+            )
+        for name in left_out:
+            self.event("fault", f"adapter {name!r} was left out: its folder is refused")
+        self.policy(1, policy, None, "start", "the policy the worker started with")
+        self.event("start", f"worker started with policy {policy}")
+
+    def costs(self, costs: CostModel) -> None:
+        """The cost model has a new version."""
+        if self._run is not None:
+            self._run = replace(self._run, cost_version=costs.version, costs=costs.dump())
+            self._ledger.log(self._run)
+
+    def policy(self, version: int, policy: str, previous: str | None, who: str, why: str) -> None:
+        i = self._ledger.identity
+        self._ledger.log(
+            PolicyRecord(
+                engine=i.engine,
+                run_id=i.run_id,
+                pool=i.pool,
+                version=version,
+                at=self._base.unix(self._ledger.now),
+                policy=policy,
+                previous=previous,
+                who=who,
+                why=why,
+                parameters=json.dumps(
+                    {
+                        t.name: {
+                            "weight": t.weight,
+                            "tier": t.tier,
+                            "rpm": t.rpm,
+                            "tpm": t.tpm,
+                            "concurrency": t.concurrency,
+                        }
+                        for t in self._settings.tenants
+                    }
+                ),
+            )
+        )
+
+    def event(self, kind: str, detail: str, value: float | None = None) -> None:
+        i = self._ledger.identity
+        self._events += 1
+        self._ledger.log(
+            EventRecord(
+                engine=i.engine,
+                run_id=i.run_id,
+                pool=i.pool,
+                event_id=f"c{self._events}",
+                at=self._base.unix(self._ledger.now),
+                kind=kind,
+                detail=detail,
+                value=value,
+            )
+        )

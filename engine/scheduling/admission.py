@@ -1,0 +1,181 @@
+"""Admission: the scan in policy order that starts waiting requests, until it stops.
+
+Owns the scan rule: whoever is looked at and refused carries its own reason, everyone not reached
+the reason for which the scan stopped. Admission may evict idle adapters and cached prefixes; it
+never preempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.config import Limits
+from engine.memory.pool import PagePool, Short
+from engine.memory.prefix import PrefixCache
+from engine.scheduling.budget import StepBudget
+from engine.scheduling.parts import Part
+from engine.scheduling.policies.order import Scan
+from engine.scheduling.prefetch import Prefetch
+from engine.scheduling.request import Request
+from engine.scheduling.rights import Rights
+from engine.scheduling.running import Running
+from engine.scheduling.waiting import Waiting
+from telemetry.interference import ADAPTER_SHORT, adapter_group
+from telemetry.ledger import Ledger
+
+# Requests looked at in one scan at most: a step must not take longer the longer the queue is.
+EXAMINED_MOST = 64
+
+
+class Admission:
+    def __init__(
+        self,
+        limits: Limits,
+        pool: PagePool,
+        prefix: PrefixCache | None,
+        waiting: Waiting,
+        running: Running,
+        prefetch: Prefetch,
+        rights: Rights,
+        ledger: Ledger,
+    ) -> None:
+        self._limits = limits
+        self._pool = pool
+        self._prefix = prefix
+        self._waiting = waiting
+        self._running = running
+        self._prefetch = prefetch
+        self._rights = rights
+        self._ledger = ledger
+
+    def admit(
+        self,
+        budget: StepBudget,
+        parts: list[Part],
+        now: float,
+        step: int,
+        filling: Sequence[Request],
+    ) -> str | None:
+        """Scan the waiting in policy order; returns the reason the scan stopped, which everyone
+        it did not reach carries. None: it reached the end, or a head that does not overtake the
+        prefills under way (`filling`)."""
+        if not self._waiting.queues:
+            return None
+        if len(self._running) >= self._limits.slots:
+            return "slot"
+        if budget.tokens < 1:
+            return "budget"
+        scan = self._waiting.policy.scan()
+        try:
+            return self._scan(scan, budget, parts, now, step, filling)
+        finally:
+            scan.close()
+
+    def _scan(
+        self,
+        scan: Scan,
+        budget: StepBudget,
+        parts: list[Part],
+        now: float,
+        step: int,
+        filling: Sequence[Request],
+    ) -> str | None:
+        waiting, running, prefetch = self._waiting, self._running, self._prefetch
+        slots = self._limits.slots
+        bar = waiting.policy.bar(filling)
+        passed_by: list[Request] = []
+        least_refused: int | None = None  # pages: whoever needs as many is short too
+        for _ in range(EXAMINED_MOST):
+            if len(running) >= slots:
+                return "slot"
+            if budget.tokens < 1:
+                return "budget"
+            request = scan.head()
+            if request is None or (filling and not waiting.policy.passes(request, bar)):
+                return None
+            prefetch.look_at(request)
+            adapter = request.ask.adapter
+            if adapter is not None and not prefetch.on_device(adapter):
+                ordered = prefetch.fetch(request, adapter, now, idle=not len(running))
+                group = adapter_group(adapter) if ordered else ADAPTER_SHORT
+                waiting.examine(request, group, "adapter")
+                scan.passed()
+                continue
+            if not budget.allows(adapter):
+                waiting.examine(request, "budget", "budget")
+                return "budget"
+            needed = running.pages_for(request.length)
+            refused = least_refused is not None and needed >= least_refused
+            if refused or not self._take_pages(request, needed, now):
+                least_refused = needed if least_refused is None else min(needed, least_refused)
+                waiting.examine(request, "kv", "kv")
+                if request.bypassed >= self._limits.bypass:
+                    return "kv"
+                passed_by.append(request)
+                scan.passed()
+                continue
+            self._start(request, now)
+            scan.admitted()
+            for other in passed_by:
+                other.bypassed += 1
+            part = running.part(request, budget, step)
+            if part is not None:
+                parts.append(part)
+        return "budget"
+
+    def _take_pages(self, request: Request, needed: int, now: float) -> bool:
+        """Pages for all tokens it has that no cached prefix holds, leaving a watermark of one a
+        running sequence; evicts what nobody uses, never preempts."""
+        tenant, prefix, running = request.tenant, self._prefix, len(self._running)
+        keys = self._cached_keys(request) if prefix is not None else ()
+        needed -= len(keys)
+        if running and self._prefetch.lacks(request, needed, running):
+            return False  # holding the prefix would leave even less to evict
+        held = prefix.hold(keys, tenant, now) if prefix is not None and keys else []
+        pages: list[int] | Short = Short(needed)
+        if self._prefetch.make_room(request, needed, running, now, idle=not running):
+            pages = self._pool.try_take_kv(tenant, needed)
+        if isinstance(pages, Short):
+            if prefix is not None and held:
+                prefix.release(held, tenant, now)
+            return False
+        request.pages = held + pages
+        request.shared = len(held)
+        request.computed = len(held) * self._limits.page_tokens
+        return True
+
+    def _cached_keys(self, request: Request) -> tuple[bytes, ...]:
+        """Keys of its prompt's leading pages that are cached, leaving a token to compute."""
+        prefix = self._prefix
+        if prefix is None:
+            return ()
+        if request.keys is None:
+            ask = request.ask
+            salt = self._rights.prefix_salt(ask.tenant)
+            request.keys = prefix.keys(salt, ask.adapter, ask.prompt)
+        most = (request.length - 1) // self._limits.page_tokens
+        return request.keys[: min(most, len(prefix.match(request.keys)))]
+
+    def _start(self, request: Request, now: float) -> None:
+        """The request leaves its queue, is charged for its uncached prompt once, and runs."""
+        waiting, tenant = self._waiting, request.tenant
+        waiting.take_out(request)
+        if not request.charged_prompt:
+            request.charged_prompt = True
+            request.cached = request.high_water = request.computed
+            charged = request.prompt_tokens - request.cached
+            waiting.counters.charge_prompt(tenant, charged)
+            waiting.queues.charged(request, charged)
+        elif request.computed > request.high_water:
+            # What it had not come to when it was preempted, somebody else has computed since.
+            found = max(0, min(request.computed, request.prompt_tokens) - request.high_water)
+            request.cached += found
+            request.high_water = request.computed
+            waiting.counters.refund_prompt(tenant, found)
+            waiting.queues.charged(request, -found)
+            waiting.policy.changed(tenant)
+        waiting.policy.admitted(request)
+        self._running.start(request, now)
+        if request.first_scheduled_s is None:
+            request.first_scheduled_s = now
+            self._ledger.first_scheduled(request.ask.request_id)

@@ -1,0 +1,1 @@
+"""Other people's traces and measurements, read into this project's values."""

@@ -1,0 +1,232 @@
+"""`tenantscope simulate`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from console.cli import USAGE, invoke
+from telemetry.source import open_source
+
+WORKLOAD = """
+name = "two"
+seed = 4
+bucket_s = 5
+
+[limits]
+slots = 4
+step_tokens = 64
+pool_bytes = 40_000_000
+
+[[tenant]]
+name = "heavy"
+slo = { ttft_s = 20.0 }
+
+[[tenant]]
+name = "light"
+rpm = 20
+slo = { ttft_s = 1.0 }
+
+[[adapter]]
+name = "x"
+rank = 8
+
+[[traffic]]
+tenant = "heavy"
+adapters = ["x"]
+start_s = 0
+end_s = 20
+rate_per_s = 1.5
+prompt_tokens = [200, 300]
+output_tokens = [10, 20]
+
+[[traffic]]
+tenant = "light"
+start_s = 0
+end_s = 20
+rate_per_s = 2.0
+prompt_tokens = [10, 20]
+output_tokens = [3, 6]
+"""
+
+
+@pytest.fixture
+def workload(tmp_path):
+    path = tmp_path / "two.toml"
+    path.write_text(WORKLOAD)
+    return str(path)
+
+
+@pytest.fixture
+def vtc_trace(tmp_path):
+    rows = [
+        {"adapter_dir": f"client-{i % 2}", "req_time": i / 4, "prompt_len": 64, "output_len": 8}
+        for i in range(40)
+    ]
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps({"result": {"responses": rows}}))
+    return str(path)
+
+
+def runs(capsys, *args):
+    assert invoke(["simulate", *args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["runs"]
+
+
+def timeless(run):
+    return {k: v for k, v in run.items() if k != "wall"}
+
+
+def test_the_report_names_tenants_waits_and_curves(workload, capsys):
+    assert invoke(["simulate", workload]) == 0
+    out, err = capsys.readouterr()
+    for said in ("heavy", "light", "TTFT p50", "adapter", "Jain", "Service over time", "rpm"):
+        assert said in out
+    assert err == ""  # no bar where nobody looks
+
+
+def test_the_same_seed_gives_the_same_json_and_another_one_does_not(workload, capsys):
+    first, second = (timeless(runs(capsys, workload)[0]) for _ in range(2))
+    assert first == second
+    assert timeless(runs(capsys, workload, "--seed", "5")[0]) != first
+
+
+def test_json_holds_every_figure(workload, capsys):
+    (run,) = runs(capsys, workload)
+    light = next(t for t in run["tenants"] if t["tenant"] == "light")
+    assert run["policy"] == "vtc"
+    assert light["offered"] == light["admitted"] + sum(light["rejected"].values())
+    assert set(light["waits_s"]) == {"slot", "budget", "kv", "adapter"}
+    assert {"n", "mean_s", "p50_s", "p90_s", "p99_s", "max_s"} == set(light["ttft"])
+    assert len(run["service_over_time"]["at_s"]) > 10
+    assert run["wall"]["requests_per_s"] > 0
+    (shown,) = runs(capsys, workload, "--top", "1")
+    assert [t["tenant"] for t in shown["tenants"]] == ["heavy"]
+    assert shown["tenant_count"] == 2
+
+
+def test_compared_policies_meet_the_same_arrivals_and_differ(workload, capsys):
+    vtc, fcfs = runs(capsys, workload, "--compare", "vtc,fcfs")
+    assert [vtc["policy"], fcfs["policy"]] == ["vtc", "fcfs"]
+    assert vtc["offered"] == fcfs["offered"]
+    waited = [
+        next(t for t in run["tenants"] if t["tenant"] == "light")["ttft"]["p90_s"]
+        for run in (vtc, fcfs)
+    ]
+    assert waited[0] < waited[1] / 2
+    assert vtc["accumulated_difference"] < fcfs["accumulated_difference"]
+    assert invoke(["simulate", workload, "--compare", "vtc, fcfs"]) == 0
+    assert "the same under each policy" in capsys.readouterr().out
+
+
+def test_a_cut_leaves_requests_under_way(workload, capsys):
+    (run,) = runs(capsys, workload, "--policy", "fcfs", "--until", "10")
+    assert 10 <= run["simulated_s"] < 11
+    assert sum(t["unfinished"] for t in run["tenants"]) > 0
+
+
+def test_the_store_holds_what_the_result_says(workload, tmp_path, capsys):
+    store = tmp_path / "store"
+    (run,) = runs(capsys, workload, "--policy", "fcfs", "--store", str(store))
+    source = open_source(str(store))
+    try:
+        span = (1_767_225_600.0, 1_767_225_600.0 + 600)
+        minutes = source.read("tenant_minute", *span)
+        requests = source.read("request", *span)
+        policies = source.read("policy", *span)
+        started = source.read("engine_run", *span)
+    finally:
+        source.close()
+    for t in run["tenants"]:
+        own = [m for m in minutes if m.tenant == t["tenant"]]
+        ended = [r for r in requests if r.tenant == t["tenant"]]
+        for column, figure in (
+            ("offered_requests", t["offered"]),
+            ("admitted_requests", t["admitted"]),
+            ("rejected_rpm_requests", t["rejected"].get("rpm", 0)),
+            ("output_tokens", t["output_tokens"]),
+            ("service", t["service"]),
+            ("finished", t["finished"]),
+            ("slo_missed", t["slo_missed"]),
+            ("goodput_tokens", t["goodput_tokens"]),
+            *((f"wait_{r}_s", s) for r, s in t["waits_s"].items()),
+        ):
+            booked = sum(getattr(m, column) or 0 for m in own)
+            assert booked == pytest.approx(figure, abs=1e-6), column
+        assert sum(r.outcome == "rejected" for r in ended) == sum(t["rejected"].values())
+        assert sum(r.outcome == "finished" for r in ended) == t["finished"]
+    assert [p.policy for p in policies] == ["fcfs"]
+    assert [(s.engine, s.synthetic) for s in started] == [("simulation", True)]
+    assert invoke(["postmortem", "report", "--store", str(store)]) in (0, 1)
+    assert "pool main" in capsys.readouterr().out
+
+
+def test_a_store_is_never_added_to(workload, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").touch()
+    assert invoke(["simulate", workload, "--store", str(tmp_path / "full")]) == USAGE
+    assert "not empty" in capsys.readouterr().err
+
+
+def test_a_trace_is_played_on_a_preset_without_a_workload(vtc_trace, capsys):
+    args = ("--trace", vtc_trace, "--format", "vtc", "--preset", "a10g-llama2-7b")
+    assert invoke(["simulate", *args, "--json"]) == 0
+    out, err = capsys.readouterr()
+    (run,) = json.loads(out)["runs"]
+    assert run["machine"] == "a10g-llama2-7b"
+    assert [(t["tenant"], t["offered"]) for t in run["tenants"]] == [
+        ("client-0", 20),
+        ("client-1", 20),
+    ]
+    assert "40 rows read" in err.replace(",", "")
+
+
+def test_a_trace_plays_at_another_speed_and_from_later_on(workload, vtc_trace, capsys):
+    args = (workload, "--trace", vtc_trace, "--format", "vtc", "--from", "5")
+    (usual,) = runs(capsys, *args)
+    (slow,) = runs(capsys, *args, "--speed", "0.1")
+    assert usual["offered"] == slow["offered"] == 20
+    last_s = 4.75  # of the twenty arrivals, four a second
+    assert last_s < usual["simulated_s"] < 10 * last_s < slow["simulated_s"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "WORKLOAD.toml"),
+        (("{w}", "--format", "vtc"), "--trace only"),
+        (("{w}", "--trace", "{w}"), "--format"),
+        (("{w}", "--policy", "fcfs", "--compare", "vtc"), "--policy"),
+        (("{w}", "--compare", "vtc,vtc"), "twice"),
+        (("{w}", "--compare", "vtc,nothing"), "no policy"),
+        (("{w}", "--policy", "nothing"), "nothing"),
+        (("{w}", "--preset", "abacus"), "a10g-llama2-7b"),
+        (("{w}", "--until", "0"), "until"),
+        (("{w}", "--until", "nan"), "until"),
+        (("{w}", "--store", "s", "--compare", "vtc,fcfs"), "one run"),
+        (("{w}", "--trace", "gone", "--format", "vtc"), "gone"),
+        (("gone.toml",), "gone.toml"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(args, said, workload, capsys):
+    assert invoke(["simulate", *(a.format(w=workload) for a in args)]) == USAGE
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""
+
+
+def test_a_workload_that_cannot_be_names_the_file_and_the_key(workload, tmp_path, capsys):
+    bad = tmp_path / "bad.toml"
+    bad.write_text(WORKLOAD.replace("rate_per_s = 2.0", 'rate_per_s = "2"'))
+    assert invoke(["simulate", str(bad)]) == USAGE
+    err = capsys.readouterr().err
+    assert "bad.toml" in err
+    assert "rate_per_s" in err
+
+
+def test_help_teaches_with_examples(capsys):
+    assert invoke(["simulate", "--help"]) == 0
+    out = capsys.readouterr().out
+    for said in ("Examples:", "--compare vtc,fcfs,round-robin", "postmortem report --store"):
+        assert said in out
