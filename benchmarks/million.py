@@ -14,9 +14,12 @@ The ledger is on and seals a bucket a simulated minute; there is no store, so no
 Each size runs in a process of its own (peak memory is a process's). The first 10,000 requests fill
 an empty engine and its books: less is under way, and steps are smaller, than later.
 
-Printed: wall, requests a second, simulated seconds a second, peak RSS, microseconds a step and a
-request, requests a step, the adapters' hit rate; and with --grow, each size's time and memory a
-request beside the first's.
+Printed: wall, CPU time of the process (on a shared machine the smaller one), requests a second of
+wall, simulated seconds a second, peak RSS, microseconds of wall a step and a request, requests a
+step, the adapters' hit rate, TTFT, and each size's time a request beside the first's; bytes a
+request are those above what the process had before its first.
+
+--load 1.2 shows a backlog: steps are full, so that what a step costs is shared by more requests.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import pstats
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -57,6 +61,7 @@ class Run:
     requests: int
     finished: int
     wall_s: float
+    cpu_s: float
     requests_per_s: float
     simulated_s: float
     simulated_s_per_s: float
@@ -98,7 +103,7 @@ def capacity_per_s(preset: Preset) -> float:
     return n / step_s
 
 
-def make(seed: int = 1) -> tuple[Setup, Iterator[Arrival], float]:
+def make(load: float = LOAD, seed: int = 1) -> tuple[Setup, Iterator[Arrival], float]:
     """The setup, endless arrivals, and the capacity in requests a second."""
     preset = hardware()
     limits = replace(
@@ -118,7 +123,7 @@ def make(seed: int = 1) -> tuple[Setup, Iterator[Arrival], float]:
         adapters,
         0.0,
         float("inf"),
-        Process(Spacing(1.0), Steady(LOAD * capacity)),
+        Process(Spacing(1.0), Steady(load * capacity)),
         Lognormal.of_mean(PROMPT, CV, most=longest),
         Lognormal.of_mean(OUTPUT, CV, most=longest),
         tenant_zipf=ZIPF,
@@ -139,12 +144,14 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def play(requests: int, profile: cProfile.Profile | None = None) -> Run:
-    setup, arrivals, capacity = make()
+def play(requests: int, load: float = LOAD, profile: cProfile.Profile | None = None) -> Run:
+    setup, arrivals, capacity = make(load)
     empty = peak_bytes()
     if profile is not None:
         profile.enable()
+    cpu_s = time.process_time()
     result = simulate(islice(arrivals, requests), setup)
+    cpu_s = time.process_time() - cpu_s
     if profile is not None:
         profile.disable()
     assert result.wall is not None
@@ -154,6 +161,7 @@ def play(requests: int, profile: cProfile.Profile | None = None) -> Run:
         requests=requests,
         finished=pool.finished,
         wall_s=wall.wall_s,
+        cpu_s=cpu_s,
         requests_per_s=wall.requests_per_s,
         simulated_s=result.simulated_s,
         simulated_s_per_s=wall.simulated_s_per_s,
@@ -167,13 +175,13 @@ def play(requests: int, profile: cProfile.Profile | None = None) -> Run:
         ttft_p50_s=ttft[len(ttft) // 2],
         ttft_p99_s=ttft[int(0.99 * len(ttft))],
         capacity_per_s=capacity,
-        arrivals_per_s=LOAD * capacity,
+        arrivals_per_s=load * capacity,
     )
 
 
-def apart(requests: int) -> Run:
+def apart(requests: int, load: float) -> Run:
     """`play` in a process of its own."""
-    command = [sys.executable, __file__, "--requests", str(requests), "--json"]
+    command = [sys.executable, __file__, "--requests", str(requests), "--load", str(load), "--json"]
     out = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
     return Run(**json.loads(out)[0])
 
@@ -183,17 +191,17 @@ def show(runs: list[Run]) -> None:
     print(
         f"{PRESET}, 1,024 slots, {PROMPT} in / {OUTPUT} out, {TENANTS:,} tenants, {ADAPTERS:,} "
         f"adapters of rank {RANK} on {TARGETS}; {first.arrivals_per_s:.1f} requests/s = "
-        f"{LOAD:.0%} of {first.capacity_per_s:.1f}"
+        f"{first.arrivals_per_s / first.capacity_per_s:.0%} of {first.capacity_per_s:.1f}"
     )
     print(
-        f"{'requests':>9}{'wall':>9}{'requests/s':>12}{'sim s/s':>9}{'peak RSS':>10}{'us/step':>9}"
-        f"{'us/req':>8}{'req/step':>10}{'hit rate':>10}{'TTFT p50/p99':>18}{'time/req':>10}"
+        f"{'requests':>9}{'wall':>9}{'CPU':>9}{'requests/s':>12}{'sim s/s':>9}{'peak RSS':>10}"
+        f"{'us/step':>9}{'us/req':>8}{'req/step':>10}{'hit rate':>10}{'TTFT p50/p99':>18}{'time/req':>10}"
         f"{'bytes/req':>11}"
     )
     for r in runs:
         bytes_each = (r.rss_bytes - r.empty_rss_bytes) / r.requests
         print(
-            f"{r.requests:>9,}{r.wall_s:>7.1f} s{r.requests_per_s:>12,.0f}"
+            f"{r.requests:>9,}{r.wall_s:>7.1f} s{r.cpu_s:>7.1f} s{r.requests_per_s:>12,.0f}"
             f"{r.simulated_s_per_s:>9,.0f}{r.rss_bytes / 2**20:>6,.0f} MiB{r.us_a_step:>9,.0f}"
             f"{r.us_a_request:>8.1f}{r.requests_a_step:>10.2f}{r.hit_rate:>10.1%}"
             f"{f'{r.ttft_p50_s:.2f} / {r.ttft_p99_s:.2f} s':>18}"
@@ -221,9 +229,9 @@ def main() -> None:
     args = parser.parse_args()
     profile = cProfile.Profile() if args.profile else None
     if args.grow:
-        runs = [apart(int(n)) for n in args.grow.split(",")]
+        runs = [apart(int(n), args.load) for n in args.grow.split(",")]
     else:
-        runs = [play(args.requests, profile)]
+        runs = [play(args.requests, args.load, profile)]
     if args.json:
         print(json.dumps([asdict(r) for r in runs]))
         return

@@ -24,11 +24,12 @@ from engine.loading import LoadDone, Transfers
 from engine.memory.pool import PagePool
 from engine.memory.prefix import PrefixCache
 from engine.memory.residency import Residency
+from engine.scheduling.endings import Ending
 from engine.scheduling.plan import Runner, StepOutcome, StepPlan
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Ask
 from engine.scheduling.rights import Rights
-from engine.scheduling.scheduler import Ending, Scheduler
+from engine.scheduling.scheduler import Scheduler
 from telemetry.ledger import Ledger, PoolFacts
 from telemetry.records import Batch, EngineRun
 from telemetry.taken import Taken
@@ -37,6 +38,8 @@ from telemetry.views import Identity, Targets
 TICK_S = 1.0
 CHECK_EVERY_S = 60.0  # of idleness
 MOST_JUMPED = 4096  # steps at once
+
+PrefixKeys = tuple[bytes, ...] | None
 
 # (costs, rows, context tokens, adapters, most steps, until, longest step) -> ends, predictions:
 # how a runner in virtual time says when decode steps like the last one would end.
@@ -146,7 +149,7 @@ class EngineCore:
         self._checked_s = now
         self._alive: set[str] = set()
         self._wake = threading.Condition()
-        self._inbox: deque[tuple[Ask, float] | str] = deque()
+        self._inbox: deque[tuple[Ask, float, PrefixKeys] | str] = deque()
         self._loads: deque[LoadDone] = deque()
         self._steps = 0
         self._output_tokens = 0
@@ -168,6 +171,7 @@ class EngineCore:
     def submit(self, ask: Ask) -> None:
         """The request waits from now on; it is looked at when the next step is planned. Raises
         EngineError when a request of that id is still alive."""
+        keys = self.scheduler.prefix_keys(ask)  # hashing a long prompt must not hold up a step
         with self.ledger.lock:
             if ask.request_id in self._alive:
                 raise EngineError(f"request id {ask.request_id!r} is in use: ids are used once")
@@ -175,7 +179,7 @@ class EngineCore:
             joined = self.ledger.joined(
                 ask.request_id, ask.tenant, ask.arrived_s, self._clock.now()
             )
-            self._inbox.append((ask, joined))
+            self._inbox.append((ask, joined, keys))
         self._notify()
 
     def abort(self, request_id: str) -> None:

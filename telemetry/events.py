@@ -18,6 +18,7 @@ from telemetry.records import LogRow, RequestRecord
 from telemetry.slo import SloBook
 from telemetry.taken import Log
 from telemetry.tenants import COLUMN, MAX_GAP, N_COLUMNS, N_PLACES, TPOT, TTFT, Tenants
+from telemetry.vectors import Vector
 from telemetry.views import Ended, Targets, Verdict
 
 _ELIGIBLE, _MET, _GOODPUT = COLUMN["slo_eligible"], COLUMN["slo_met"], COLUMN["goodput_tokens"]
@@ -27,11 +28,14 @@ _DUST_BYTES = 1e-3  # left by shares in equal parts
 class Events(ABC):
     """See the module's docstring; `Ledger` adds time, steps and the way out."""
 
-    def __init__(self, now: float, targets: Mapping[str, Targets]) -> None:
+    def __init__(
+        self, now: float, targets: Mapping[str, Targets], weights: Mapping[str, float]
+    ) -> None:
         self.now = now
         self._into = 0.0  # seconds from the observed start of the bucket to now
         self._tenants = t = Tenants()
         self._at = t.at
+        self._weights = dict(weights)
         self._matrix = Interference(t.width, t.running.values, t.helds)
         self._slo = SloBook(targets, self.count)
         self._adapters: dict[str, AdapterBook] = {}
@@ -217,10 +221,10 @@ class Events(ABC):
         """Add to a plain counter of many tenants at once: amounts by index."""
         self._tenants.spread(column, amounts)
 
-    def above_fair_share(self) -> Vector | None:
-        """Who holds more of the pool than its weight's part among those who hold any, as shares
+    def above_fair_share(self, pool_bytes: float) -> Vector | None:
+        """Who holds more of these bytes than its weight's part among those who hold any, as shares
         of 1 by index; None when nobody does."""
-        return self._tenants.above_fair_share(self._facts.pool_bytes)
+        return self._tenants.above_fair_share(pool_bytes)
 
     def engine_count(self, column: str, amount: float = 1) -> None:
         self._engine.add(column, amount)

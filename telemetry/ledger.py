@@ -53,14 +53,13 @@ class Ledger(Events):
         targets: Mapping[str, Targets] | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__(start_s, targets or {})
+        super().__init__(start_s, targets or {}, weights or {})
         self.identity = identity
         self.lock = threading.RLock()
         self.counter_of: Callable[[str], float] | None = None  # virtual token counters
         self._facts = facts
         self._wall_s = wall_s
         self._bucket_s = bucket_s
-        self._weights = dict(weights or {})
         self._step = StepBook(self._engine, bucket_s, start_s)
         self._bucket_unix = (wall_s + start_s) // bucket_s * bucket_s
         self._bucket_end = self._bucket_unix + bucket_s - wall_s

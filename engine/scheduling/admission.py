@@ -17,7 +17,6 @@ from engine.scheduling.parts import Part
 from engine.scheduling.policies.order import Scan
 from engine.scheduling.prefetch import Prefetch
 from engine.scheduling.request import Request
-from engine.scheduling.rights import Rights
 from engine.scheduling.running import Running
 from engine.scheduling.waiting import Waiting
 from telemetry.interference import ADAPTER_SHORT, adapter_group
@@ -36,7 +35,6 @@ class Admission:
         waiting: Waiting,
         running: Running,
         prefetch: Prefetch,
-        rights: Rights,
         ledger: Ledger,
     ) -> None:
         self._limits = limits
@@ -45,7 +43,6 @@ class Admission:
         self._waiting = waiting
         self._running = running
         self._prefetch = prefetch
-        self._rights = rights
         self._ledger = ledger
 
     def admit(
@@ -147,12 +144,8 @@ class Admission:
     def _cached_keys(self, request: Request) -> tuple[bytes, ...]:
         """Keys of its prompt's leading pages that are cached, leaving a token to compute."""
         prefix = self._prefix
-        if prefix is None:
+        if prefix is None or not request.keys:
             return ()
-        if request.keys is None:
-            ask = request.ask
-            salt = self._rights.prefix_salt(ask.tenant)
-            request.keys = prefix.keys(salt, ask.adapter, ask.prompt)
         most = (request.length - 1) // self._limits.page_tokens
         return request.keys[: min(most, len(prefix.match(request.keys)))]
 

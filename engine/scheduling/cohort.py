@@ -9,7 +9,7 @@ queues, no pages' contents and no ledger.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -179,7 +179,7 @@ class Cohort:
         self.context += len(self.rows)
         return gap
 
-    def jumped(self, ends: list[float]) -> None:
+    def jumped(self, ends: Sequence[float]) -> None:
         """Decode steps without any prefill have ended at these instants."""
         last = self.last_s
         for end in ends:
@@ -192,7 +192,7 @@ class Cohort:
         self.context += count * len(self.rows)
 
     def decode_cost_s(
-        self, row_s: float, context_s: float, adapter_s: float, beside: dict[str, int]
+        self, row_s: float, context_s: float, adapter_s: float, beside: Mapping[str, int]
     ) -> Vector:
         """Seconds of the next step by tenants' index. `beside`: prefill segments by adapter, which
         take their part of that adapter's cost."""

@@ -74,7 +74,7 @@ class Request:
     produced: int = 0
     pages: list[int] = field(default_factory=list)
     shared: int = 0  # leading pages that belong to the prefix cache
-    keys: tuple[bytes, ...] | None = None  # of the prompt's whole pages, made once
+    keys: tuple[bytes, ...] | None = None  # of the prompt's whole pages
     cached: int = 0  # prompt tokens found in the cache at the first admission
     computed: int = 0
     high_water: int = 0  # most tokens ever computed: beyond it work is new, below it recomputed

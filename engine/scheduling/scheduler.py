@@ -100,7 +100,6 @@ class Scheduler:
             self._waiting,
             self._running,
             self._prefetch,
-            self._rights,
             ledger,
         )
         self._arrivals = 0
@@ -191,8 +190,15 @@ class Scheduler:
 
     # -- the outside world, between steps
 
-    def submit(self, ask: Ask, joined_s: float) -> None:
-        """A request that has waited since `joined_s` (booked with the ledger at that instant)."""
+    def prefix_keys(self, ask: Ask) -> tuple[bytes, ...] | None:
+        """Keys of the prompt's whole pages in the prefix cache. Pure: any thread may ask."""
+        if self._prefix is None:
+            return None
+        return self._prefix.keys(self._rights.prefix_salt(ask.tenant), ask.adapter, ask.prompt)
+
+    def submit(self, ask: Ask, joined_s: float, keys: tuple[bytes, ...] | None) -> None:
+        """A request that has waited since `joined_s` (booked with the ledger at that instant);
+        `keys` as `prefix_keys` gives them."""
         self._book.advance(self._ledger.now)
         request = Request(
             ask,
@@ -202,6 +208,7 @@ class Scheduler:
             self._rights.group(ask),
             ask.tenant,
             len(ask.prompt),
+            keys=keys,
             policy_version=self.policy_version,
         )
         self._arrivals += 1

@@ -34,8 +34,7 @@ def step_cost(
     total = 0.0
     prefill_tokens = context_tokens = 0
     adapters = len(cohort.adapters)
-    for adapter in beside:
-        adapters += adapter not in cohort.adapters
+    adapters += sum(1 for key in beside if key not in cohort.adapters)
     for part in parts:
         context = part.context_tokens
         cost = costs.prefill_token_s * part.count + costs.context_token_s * context

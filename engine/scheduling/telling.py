@@ -105,7 +105,7 @@ class Teller:
         stand at the plan's first one; the trigger stays in the event. Nobody above: the trigger
         has it all."""
         if not self._blamed:
-            self._above = self._ledger.above_fair_share()
+            self._above = self._ledger.above_fair_share(self._pool.pages * self._pool.page_bytes)
         self._blamed[column] = self._blamed.get(column, 0) + 1
         if self._above is None:
             self._ledger.count(trigger, column, 1.0)

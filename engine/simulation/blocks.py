@@ -7,6 +7,7 @@ a trace met. Owns no text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import overload
 
 from engine.simulation.workload import Arrival
@@ -42,10 +43,26 @@ class BlockPrompt(Sequence[int]):
     def __getitem__(self, at: slice) -> tuple[int, ...]: ...
     def __getitem__(self, at: int | slice) -> int | tuple[int, ...]:
         if isinstance(at, slice):
-            return tuple(map(self._token, range(*at.indices(len(self._own)))))
+            start, stop, step = at.indices(len(self._own))
+            if step == 1:
+                return self._run(start, stop)
+            return tuple(map(self._token, range(start, stop, step)))
         if not -len(self._own) <= at < len(self._own):
             raise IndexError(f"position {at} of a prompt of {len(self._own)} tokens")
         return self._token(at % len(self._own))
+
+    def _run(self, start: int, stop: int) -> tuple[int, ...]:
+        """Positions start .. stop-1, block by block: prompts are long, and read whole."""
+        shared = min(stop, self._shared)
+        parts: list[range] = []
+        at = start
+        while at < shared:
+            number, inside = divmod(at, BLOCK_TOKENS)
+            first = self._blocks[number] * BLOCK_TOKENS
+            end = min(BLOCK_TOKENS, inside + shared - at)
+            parts.append(range(first + inside, first + end))
+            at += end - inside
+        return tuple(chain(*parts, self._own[max(at, self._shared) : stop] if at < stop else ()))
 
     def _token(self, at: int) -> int:
         if at < self._shared:

@@ -16,6 +16,8 @@ from engine.simulation.fairness import Differences
 
 Floats = NDArray[np.float64]
 MOST_SAMPLES = 512  # kept for the plot; beyond, every other one goes
+MOST_KEPT = 1 << 20  # of all tenants together: a sample holds a number for each of them
+FEWEST_SAMPLES = 64
 TENANTS_A_SECOND = 128  # sampling costs a little for every tenant: more of them, less often
 
 
@@ -44,7 +46,8 @@ class Curves:
         if self._taken % self._stride == 0:
             self.at_s.append(now)
             self.service.append(service)
-            if len(self.at_s) >= MOST_SAMPLES:
+            most = min(MOST_SAMPLES, max(FEWEST_SAMPLES, MOST_KEPT // max(1, len(service))))
+            if len(self.at_s) >= most:
                 del self.at_s[1::2], self.service[1::2]
                 self._stride *= 2
         self._taken += 1

@@ -79,6 +79,7 @@ class Front:
         self._arrivals = arrivals
         self._setup = setup
         self._world = world
+        self._clock = world.clock
         self._columns = columns
         self._until_s = until_s
         self._adapters = {
@@ -122,19 +123,21 @@ class Front:
             self.next_s = math.inf
 
     def _arrive(self, a: Arrival) -> None:
-        known = self._known.get(a.tenant)
+        tenant, prompt_tokens, max_tokens = a.tenant, a.prompt_tokens, a.max_tokens
+        known = self._known.get(tenant)
         if known is None:
-            raise WorkloadError(f"an arrival at {a.at_s:g} s is of tenant {a.tenant!r}: not known")
+            raise WorkloadError(f"an arrival at {a.at_s:g} s is of tenant {tenant!r}: not known")
         if known.number < 0:
-            known.number = self._columns.add(a.tenant, known.counts)
-        pool, number, counts = known.pool, known.number, known.counts
-        now = self._world.clock.now()
-        tokens = a.prompt_tokens + a.max_tokens
-        self.offered += 1
+            known.number = self._columns.add(tenant, known.counts)
+        pool, counts = known.pool, known.counts
+        book = pool.book
+        now = self._clock.now()
+        tokens = prompt_tokens + max_tokens
+        self.offered = offered = self.offered + 1
         counts.offered += 1
         counts.offered_tokens += tokens
-        if pool.book is not None:
-            pool.book.offered(a.tenant, tokens, False, now)
+        if book is not None:
+            book.offered(tenant, tokens, False, now)
         key, pages = None, 0
         if a.adapter is not None:
             try:
@@ -156,24 +159,24 @@ class Front:
         if pool.room_tokens - pages * pool.page_tokens < tokens <= pool.max_context:
             self._reject(pool, counts, a, "impossible", now)
             return
-        ticket = pool.door.admit(a.tenant, a.prompt_tokens, a.max_tokens, now)
+        ticket = pool.door.admit(tenant, prompt_tokens, max_tokens, now)
         if not isinstance(ticket, Admitted):
             self._reject(pool, counts, a, ticket.reason, now)
             return
         counts.admitted += 1
-        if pool.book is not None:
-            pool.book.admitted(a.tenant, tokens, 0.0, now)
-        if key is not None:
+        if book is not None:
+            book.admitted(tenant, tokens, 0.0, now)
+        if key is not None and len(replicas) > 1:
             pool.homes[key] = replica.place
-        request_id = f"r{self.offered}"
+        request_id = f"r{offered}"
         replica.tokens += tokens
-        self.live[request_id] = (number, ticket, replica, a.at_s)
+        self.live[request_id] = (known.number, ticket, replica, a.at_s)
         replica.core.submit(
             Ask(
                 request_id,
-                a.tenant,
-                prompt_of(a, self.offered),
-                a.max_tokens,
+                tenant,
+                prompt_of(a, offered),
+                max_tokens,
                 a.at_s,
                 now,
                 key,

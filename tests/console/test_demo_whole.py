@@ -76,6 +76,7 @@ def test_tokens_and_requests_in_the_store_agree(source, played):
     requests, minutes = everything(source, "request"), everything(source, "tenant_minute")
     assert sum(m.output_tokens or 0 for m in minutes) == sum(r.output_tokens for r in requests)
     assert sum(m.prompt_tokens or 0 for m in minutes) == sum(r.prompt_tokens for r in requests)
+    assert not any(m.cached_tokens for m in minutes)  # the second act computes all of it again
     offered = sum(m.offered_requests or 0 for m in minutes)
     admitted = sum(m.admitted_requests or 0 for m in minutes)
     rejected = sum(

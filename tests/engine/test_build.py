@@ -11,7 +11,7 @@ from engine.errors import ConfigError
 from engine.model.loaders import load_model
 from engine.model.made_adapters import make_adapter
 from engine.scheduling.request import Ask
-from telemetry.records import EngineRun, EventRecord
+from telemetry.records import EngineRun, EventRecord, RequestRecord
 
 
 class Kept:
@@ -123,3 +123,38 @@ def test_preemption_and_eviction_by_the_scheduler_do_not_change_a_greedy_token(m
     assert "preempt" in events
     assert "evict" in events
     assert tight == ample
+
+
+def test_a_cached_prefix_changes_no_greedy_token(model, tmp_path):
+    """Repeated prompts, under adapters and under none, with the cache and without it."""
+    folder = tmp_path / "a0"
+    make_adapter(folder, model.config, 8, seed=1)
+    shared = tuple(j * 11 % 256 for j in range(70))
+
+    def answers(prefix_cache):
+        core, kept, _ = built(model, [folder], prefix_cache=prefix_cache, step_tokens=24)
+        tokens: dict[str, list[int]] = {}
+        for turn in range(3):  # one after the other, so that the later ones find the earlier's
+            for i in range(4):
+                now = core._clock.now()
+                name = "a0" if i % 2 else None
+                key = core.adapter_key(name) if name else None
+                prompt = shared[: 40 + 10 * i] if turn else shared
+                ask = Ask(f"r{turn}-{i}", "a", prompt, 12, now, now, key, name)
+                core.submit(ask)
+            ended = 0
+            while ended < 4:
+                assert core.wait_for_work(20)
+                result = core.step()
+                for request_id, token in result.tokens:
+                    tokens.setdefault(request_id, []).append(token)
+                ended += len(result.ended)
+        core.close()
+        cached = [r.cached_tokens for r in kept.logs if isinstance(r, RequestRecord)]
+        return tokens, sum(cached)
+
+    plain, none = answers(False)
+    found, some = answers(True)
+    assert none == 0
+    assert some > 300
+    assert found == plain

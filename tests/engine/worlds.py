@@ -116,7 +116,7 @@ def make_pool(
         provisional_s=2.0,
         limits=Limits(**{"slots": 8, "step_tokens": 64, "page_tokens": 16, **limits}),
         tenants=tuple(
-            t if isinstance(t, Tenant) else Tenant(t, weights.get(t, 1.0), slo=slo or Slo())
+            Tenant(t, weights.get(t, 1.0), slo=slo or Slo()) if isinstance(t, str) else t
             for t in tenants
         ),
     )

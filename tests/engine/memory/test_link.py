@@ -42,7 +42,7 @@ def test_a_load_from_disk_is_read_first_and_holds_up_nobody_in_host_memory():
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 500), st.sampled_from([0.0, 0.5, 3.0]), st.booleans()),
+        st.tuples(st.integers(1, 500), st.sampled_from([0.0, 0.5, 3.0]), st.booleans()),
         min_size=1,
         max_size=30,
     )

@@ -50,6 +50,14 @@ def test_an_adapter_has_two_thin_matrices_for_each_projection():
     assert LLAMA2_7B.adapter_bytes(16) == 32 * 16 * 2 * (4 * 8192 + 3 * 15104)
 
 
+def test_an_adapter_on_attention_alone_is_smaller_and_fills_its_own_pages():
+    # q and o 8192+8192, k and v 8192+1024, 80 layers, rank 8.
+    assert LLAMA3_70B.adapter_bytes(8, "attention") == 80 * 8 * 2 * (2 * 16384 + 2 * 9216)
+    preset = PRESETS["4xh100-llama3-70b"]
+    assert preset.adapter_pages(8, "attention") == 13
+    assert preset.adapter_pages(8) == 40
+
+
 @pytest.mark.parametrize(("link", "milliseconds"), [(PCIE_GEN4_X16, 6.4), (PCIE_GEN5_X16, 2.5)])
 def test_160_mb_take_as_long_as_the_link_allows(link, milliseconds):
     assert 160e6 / link * 1000 == pytest.approx(milliseconds)

@@ -56,6 +56,7 @@ count = 30
 ranks = [8, 16]
 zipf = 1.0
 prefix = "a"
+targets = "attention"
 
 [[adapter]]
 name = "acme-contracts"
@@ -129,6 +130,7 @@ def test_a_whole_file_says_who_sends_what_when_and_what_goes_wrong(tmp_path):
     bulk = w.tenants[-1]
     assert (bulk.name, bulk.rpm, bulk.slo.ttft_s) == ("t999", 600, 2.0)
     assert Counter(a.rank for a in w.adapters) == {8: 15, 16: 15, 64: 1}
+    assert Counter(a.targets for a in w.adapters) == {"attention": 30, "all": 1}
     assert [(p.name, p.replicas, p.limits.slots) for p in w.pools] == [
         ("main", 2, 40),
         ("big", 1, 4),
@@ -254,6 +256,7 @@ def test_a_bad_workload_is_refused_by_file_key_and_value(tmp_path, change, words
         ("[tenants]\ncount = 5\nprefix = 'x'\n[[tenant]]\nname = 'x1'", ["'x1'"]),
         ("[adapters]\ncount = 2\nranks = [0]", ["ranks = [0]", "whole numbers >= 1"]),
         ("[adapters]\ncount = 2\nzipf = -1", ["zipf = -1", ">= 0"]),
+        ("[adapters]\ncount = 2\ntargets = 'mlp'", ["targets = 'mlp'", "attention"]),
         ("[[fault]]\nkind = 'flood'\nat_s = 1", ["kind = 'flood'", "slow, freeze, lost"]),
         ("[[fault]]\nkind = 'slow'\nat_s = 1\nduration_s = 1", ["factor is missing"]),
         ("[[fault]]\nkind = 'freeze'\nat_s = 1", ["duration_s is missing"]),
