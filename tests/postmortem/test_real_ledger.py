@@ -55,7 +55,8 @@ def scene(name: str) -> Callable[[float, float], Window]:
             asks.append((at, tenant, size, max(2, int(draw.gauss(out, out / 4)))))
             at += draw.expovariate(rate)
     pool = make_pool(
-        TENANTS, slots=SLOTS, step_tokens=128, prefix_cache=False, slo=Slo(ttft_s=1.0, max_gap_s=2.0),
+        TENANTS, slots=SLOTS, step_tokens=128, slo=Slo(ttft_s=1.0, max_gap_s=2.0),
+        prefix_cache=False,  # simulated prompts are all alike
         **{"policy": "fcfs", **setting},
     )  # fmt: skip
     for at, tenant, prompt, out in sorted(asks):
