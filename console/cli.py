@@ -57,8 +57,13 @@ COMMANDS: Mapping[str, Lazy] = {
     "postmortem": Lazy(
         "postmortem.cli:postmortem", "Explain what happened: who, whom, since when."
     ),
-    "store": Lazy("telemetry.cli:store", "Look at a store: what it covers, how big it is."),
+    "store": Lazy("telemetry.cli:store", "A store: what it covers, sizes, backup, forget."),
+    "doctor": Lazy("telemetry.doctor_cli:doctor", "Is telemetry in order, and if not, what to do."),
     "query": Lazy("telemetry.cli:query", "Ask a store one of the named questions."),
+    "sql": Lazy("telemetry.questions_cli:ask_sql", "Ask a store one SELECT of your own."),
+    "explain": Lazy("telemetry.questions_cli:explain", "One request's life: who held it up."),
+    "usage": Lazy("telemetry.questions_cli:usage", "Tokens and engine time a tenant, reconciled."),
+    "export": Lazy("telemetry.questions_cli:export", "Write a window: Parquet, CSV, Perfetto."),
 }
 
 

@@ -43,9 +43,27 @@ _NO_SETTINGS = """\
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 = any."
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Prometheus scrapes /metrics there, on the same loopback address; 0 = off.",
+)
 @click.option("--model", help="Overrides the settings' model: a name, a folder, or 'synthetic'.")
-def serve(config: Path | None, store: Path, host: str, port: int, model: str | None) -> None:
-    """Serve the pool: an OpenAI-compatible API on loopback, its telemetry in a store."""
+def serve(
+    config: Path | None,
+    store: Path,
+    host: str,
+    port: int,
+    metrics_port: int,
+    model: str | None,
+) -> None:
+    """Serve the pool: an OpenAI-compatible API on loopback, its telemetry in a store.
+
+    \b
+      tenantscope serve --config pool.toml --metrics-port 9464
+    """
     from engine.config import read_settings
     from engine.errors import ConfigError, EngineError
     from engine.serving.auth import KeyRing
@@ -68,12 +86,12 @@ def serve(config: Path | None, store: Path, host: str, port: int, model: str | N
     except ConfigError as e:
         raise click.UsageError(str(e)) from None
     try:
-        _serve(settings, store, host, port)
+        _serve(settings, store, host, port, metrics_port)
     except EngineError as e:
         raise click.ClickException(str(e)) from None
 
 
-def _serve(settings: Settings, store: Path, host: str, port: int) -> None:
+def _serve(settings: Settings, store: Path, host: str, port: int, metrics_port: int) -> None:
     from engine.serving.processes import ServeError, ServeProcesses
 
     interrupted = False
@@ -98,11 +116,14 @@ def _serve(settings: Settings, store: Path, host: str, port: int) -> None:
             store,
             host=host,
             port=port,
+            metrics_port=metrics_port,
             progress=lambda text: click.echo(text, err=True),
             on_line=lambda name, line: click.echo(f"[{name}] {line}", err=True),
         ) as processes:
             click.echo(processes.url)
             click.echo(f"serving at {processes.url}/v1, telemetry in {store}", err=True)
+            if metrics_port:
+                click.echo(f"metrics at {processes.metrics_url}", err=True)
             failure = processes.wait()
             if failure is not None:
                 raise ServeError(failure)

@@ -19,15 +19,42 @@ if TYPE_CHECKING:
     from telemetry.reading import Result
 
 _WIDEST = 48
+_INSTANTS = (
+    "bucket_start", "first_bucket_start", "last_bucket_end", "last_sealed_end", "arrived",
+    "first_instant", "last_instant", "last_at",
+)  # fmt: skip
 
 
-@click.group()
+class _StoreGroup(click.Group):
+    """Its commands of upkeep are imported when one is called."""
+
+    _UPKEEP = ("size", "retention", "backup", "restore", "forget")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *self._UPKEEP]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._UPKEEP:
+            return super().get_command(ctx, cmd_name)
+        from telemetry import store_cli
+
+        command: click.Command = getattr(store_cli, cmd_name)
+        return command
+
+
+@click.group(cls=_StoreGroup)
 def store() -> None:
-    """Look into a store of telemetry."""
+    """Look into a store of telemetry, and keep it in order.
+
+    \b
+    For example:
+      tenantscope store size telemetry-store
+      tenantscope store backup nightly.tar --store telemetry-store
+    """
 
 
 @contextmanager
-def _spoken() -> Iterator[None]:
+def spoken() -> Iterator[None]:
     """Turn refusals into one line on stderr and an exit code."""
     from telemetry.errors import QueryError, StoreBusy, TelemetryError
 
@@ -49,7 +76,7 @@ def _spoken() -> Iterator[None]:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def info(where: str, as_json: bool) -> None:
     """What a store (a folder, or the address of a live one) holds."""
-    with _spoken():
+    with spoken():
         facts = _facts(where)
     if as_json:
         click.echo(json.dumps(facts))
@@ -109,13 +136,20 @@ def query(
         "end": instant(end, "--to", float("inf")),
     }
     wanted = queries()[name].parameters if name in queries() else frozenset(window)
-    with _spoken():
+    with spoken():
         source = open_source(where)
         try:
             result = source.query(name, **{k: v for k, v in window.items() if k in wanted})
         finally:
             source.close()
     click.echo(json.dumps(result.dicts()) if as_json else table(result))
+    say_partial(result)
+
+
+def say_partial(result: Result) -> None:
+    """What an answer lacks, on stderr."""
+    for lacks in result.partial:
+        click.echo(f"partial: {safe(lacks)}", err=True)
 
 
 def instant(text: str | None, option: str, default: float) -> float:
@@ -138,11 +172,11 @@ def instant(text: str | None, option: str, default: float) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def table(result: Result) -> str:
-    """The answer as aligned text: numbers to the right, absent values as a dash."""
-    cells = [
-        [_shown(c, v) for c, v in zip(result.columns, row, strict=True)] for row in result.rows
-    ]
+def table(result: Result, *, instants: bool = True) -> str:
+    """The answer as aligned text: numbers to the right, absent values as a dash. With `instants`,
+    columns of that name are unix seconds and shown as times."""
+    named = result.columns if instants else ("",) * len(result.columns)
+    cells = [[_shown(c, v) for c, v in zip(named, row, strict=True)] for row in result.rows]
     numeric = [
         all(isinstance(row[i], int | float | None) for row in result.rows)
         for i in range(len(result.columns))
@@ -178,7 +212,7 @@ def _cell(column: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if column in ("bucket_start", "first_bucket_start", "last_bucket_end"):
+    if column in _INSTANTS and isinstance(value, int | float):
         return _instant(value)
     if isinstance(value, float):
         return f"{value:.6g}"

@@ -32,6 +32,7 @@ METRICS_EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Expor
 LOGS_EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 STORE_QUERY = "/tenantscope.v1.Store/Query"
 STORE_INFO = "/tenantscope.v1.Store/Info"
+STORE_MAINTAIN = "/tenantscope.v1.Store/Maintain"
 MAX_MESSAGE_BYTES = 64 << 20
 BUSY = "store busy: "  # begins the details of an UNAVAILABLE that the store itself said
 
@@ -72,6 +73,11 @@ class StoreClient:
             request_serializer=pb.QueryRequest.SerializeToString,
             response_deserializer=pb.QueryRows.FromString,
         )
+        self._maintain = self._channel.unary_stream(
+            STORE_MAINTAIN,
+            request_serializer=pb.QueryRequest.SerializeToString,
+            response_deserializer=pb.QueryRows.FromString,
+        )
         self._info = self._channel.unary_unary(
             STORE_INFO,
             request_serializer=pb.InfoRequest.SerializeToString,
@@ -106,7 +112,18 @@ class StoreClient:
         def ask(request: pb.QueryRequest, timeout: float) -> Result:
             return wire.result(self._query(request, timeout=timeout))
 
-        return self._call(ask, wire.request(name, parameters), None)
+        # A question that brings its own limit is waited for a little longer than that.
+        own = parameters.get("timeout_s")
+        patience = max(self.timeout_s, own + 5.0) if isinstance(own, int | float) else None
+        return self._call(ask, wire.request(name, parameters), patience)
+
+    def maintain(self, name: str, timeout_s: float | None = None, **parameters: Any) -> Result:
+        """Have the store do an act of upkeep (see `telemetry.upkeep`); returns what was done."""
+
+        def ask(request: pb.QueryRequest, timeout: float) -> Result:
+            return wire.result(self._maintain(request, timeout=timeout))
+
+        return self._call(ask, wire.request(name, parameters), timeout_s)
 
     def info(self, timeout_s: float | None = None) -> pb.InfoReply:
         reply: pb.InfoReply = self._call(self._info, pb.InfoRequest(), timeout_s)
@@ -125,6 +142,8 @@ class StoreClient:
         code, details = error.code(), error.details()
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             raise MalformedBatch(str(details)) from None
+        if code is grpc.StatusCode.FAILED_PRECONDITION:
+            raise StoreError(str(details)) from None
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             raise MalformedBatch(f"larger than the store takes: {details}") from None
         if code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE):

@@ -110,6 +110,41 @@ def metric_name(table: str, column_name: str) -> str:
     return f"{NAMESPACE}.{table}.{column_name}"
 
 
+# Tables that Prometheus shows, and what their metrics' names begin with there. The others have a
+# row a victim and holder, an adapter or an event: a series each would have no bound.
+PROMETHEUS_PREFIX: dict[str, str] = {
+    "tenant_minute": "tenant",
+    "engine_minute": "engine",
+    "interference_minute": "interference",
+}
+_TYPES = {Kind.SUM: "counter", Kind.HIST: "histogram"}
+
+
+def prometheus_type(kind: Kind) -> str | None:
+    """counter, histogram or gauge; None for what is a label, or no number."""
+    if kind in (Kind.KEY, Kind.ATTR):
+        return None
+    return _TYPES.get(kind, "gauge")
+
+
+def prometheus_name(table: str, column_: Column) -> str | None:
+    """The family's name in Prometheus, without the `_total` of counters; None when not shown.
+
+    `tenant_minute.wait_kv_s` is `tenantscope_tenant_wait_kv_seconds`: base units spelt out and
+    last, as Prometheus has it.
+    """
+    if table not in PROMETHEUS_PREFIX or prometheus_type(column_.kind) is None:
+        return None
+    name = column_.name
+    for suffix in ("_avg", "_max"):
+        for unit in ("_s", "_bytes"):
+            if name.endswith(unit + suffix):
+                name = name.removesuffix(unit + suffix) + suffix + unit
+    if column_.unit == "s" and not name.endswith("_seconds"):
+        name = f"{name.removesuffix('_s')}_seconds"
+    return f"{NAMESPACE}_{PROMETHEUS_PREFIX[table]}_{name}"
+
+
 def latency_bucket(value_s: float) -> int:
     """Index of the histogram bucket that holds `value_s` (upper bounds are inclusive)."""
     for i, bound in enumerate(LATENCY_BOUNDS_S):

@@ -22,9 +22,17 @@ class StoreBusy(StoreError):
     """Another live process owns the store; names it and says what to do. Trying later can help."""
 
 
+class StoreTooNew(StoreError):
+    """A part of the store was written by a newer version of this program."""
+
+
 class StoreUnreachable(StoreError):
     """Nothing answers at the store's address."""
 
 
 class QueryError(StoreError):
     """An unknown query, or parameters it does not take."""
+
+
+class QueryLimit(StoreError):
+    """A question that was cut off: it used up its time or its memory. A narrower one can pass."""

@@ -41,11 +41,15 @@ def by_part(batches: Iterable[Batch]) -> dict[str, list[tuple[Batch, list[Any]]]
 
 def create_tables(con: duckdb.DuckDBPyConnection, part: str) -> None:
     """Create the tables that the attached part lacks, and the columns that an older file lacks."""
+    have: dict[str, set[str]] = defaultdict(set)
+    for name, column in con.execute(sql.COLUMNS_IN, {"part": part}).fetchall():
+        have[name].add(column)
     for table in sql.tables_of(part):
-        con.execute(sql.create(part, table))
-        have = {d[0] for d in con.execute(sql.no_rows(part, table)).description or ()}
-        for statement in sql.add_columns(part, table, have):
-            con.execute(statement)
+        if table.name not in have:
+            con.execute(sql.create(part, table)).fetchall()
+            continue
+        for statement in sql.add_columns(part, table, have[table.name]):
+            con.execute(statement).fetchall()
 
 
 def merge(con: duckdb.DuckDBPyConnection, part: str, batch: Batch, rows: Iterable[Any]) -> int:

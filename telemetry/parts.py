@@ -7,24 +7,21 @@ the DuckDB file is the one to trust: a close removes it last, a re-opening puts 
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from telemetry import ingest, sql
+from telemetry import migrations, sql
 from telemetry.errors import StoreError
 from telemetry.instants import DAY_S, day_start
 from telemetry.tables import TABLES, Table
 
 if TYPE_CHECKING:
     import duckdb
-
-log = logging.getLogger(__name__)
 
 _SIGNS_OF_CORRUPTION = (
     "not a valid DuckDB",
@@ -37,7 +34,8 @@ _SIGNS_OF_CORRUPTION = (
     "TProtocolException",
 )
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")  # DuckDB's way to name a file
-_DRAFTS = (".closing", ".opening", ".opening.wal")
+_DRAFTS = (".closing", ".opening", ".opening.wal", ".backup")
+Select = Callable[[Table, str], str]  # (table, row source) -> the row source to write
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +45,11 @@ class Part:
     name: str
     file: Path | None = None
     folder: Path | None = None
+    without: frozenset[str] = frozenset()  # tables that a reader leaves out: they are damaged
 
     def parquet(self, table: Table) -> Path | None:
         """The table's Parquet file, if the part is closed and has one."""
-        if self.folder is None:
+        if self.folder is None or table.name in self.without:
             return None
         path = self.folder / f"{table.name}.parquet"
         return path if path.is_file() else None
@@ -109,50 +108,86 @@ def is_invalidated(error: Exception) -> bool:
     return "has been invalidated" in str(error)
 
 
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def is_locked(error: Exception) -> bool:
     text = str(error)
     return "Could not set lock" in text or "Unique file handle conflict" in text
 
 
-def quarantine(path: Path, error: Exception) -> Path:
-    """Move a part that cannot be read aside, its write-ahead log with it; returns where to."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.quarantined-{number}")).exists():
-        number += 1
-    path.rename(aside)
-    wal = path.with_name(f"{path.name}.wal")
-    if wal.exists():
-        wal.rename(aside.with_name(f"{aside.name}.wal"))
-    log.error("%s cannot be read and was moved to %s: %s", path, aside.name, error)
-    return aside
-
-
 def define_views(con: duckdb.DuckDBPyConnection, parts: Iterable[Part]) -> None:
     """Give the connection one view a table over the parts; open ones are attached already."""
     listed = list(parts)
+    # A file of an older version, opened only to read, may lack a table.
+    have = {p.name: migrations.tables_in(con, p.name) for p in listed if p.file is not None}
     for table in TABLES.values():
         here = [p for p in listed if table in sql.tables_of(p.name)]
         files = [f for p in here if (f := p.parquet(table)) is not None]
-        con.execute(sql.view(table, [p.name for p in here if p.file is not None], files))
+        attached = [
+            p.name
+            for p in here
+            if table.name in have.get(p.name, ()) and table.name not in p.without
+        ]
+        con.execute(sql.view(table, attached, files))
 
 
-def write_parquet(con: duckdb.DuckDBPyConnection, name: str, folder: Path) -> None:
-    """Write an attached part as the closed part `folder`: whole, or not at all."""
+def write_parquet(
+    con: duckdb.DuckDBPyConnection,
+    name: str,
+    folder: Path,
+    select: Select | None = None,
+    leave_out: Iterable[str] = (),
+) -> list[str]:
+    """Write an attached part as the closed part `folder`: whole, or not at all. Returns the tables
+    that have rows.
+
+    `select` says what of each table's rows is to be written: all of them without it. Tables to
+    `leave_out` are not even looked at.
+    """
     draft = folder.with_name(f".{folder.name}.closing")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
+    written = []
     for table in sql.tables_of(name):
-        [(rows,)] = con.execute(sql.count(name, table)).fetchall()
-        if rows:
-            target = draft / f"{table.name}.parquet"
-            con.execute(sql.copy_out(name, table, target)).fetchall()
-            _sync(target)
-    _sync(draft)
+        if table.name in leave_out:
+            continue
+        source = sql.in_part(name, table.name)
+        if select is not None:
+            source = select(table, source)
+        if write_table(con, source, table, draft / f"{table.name}.parquet"):
+            written.append(table.name)
+    migrations.write_manifest(draft, written)
+    sync(draft)
     # From here on the folder may stand beside the file; the file is the one to trust.
     if folder.exists():
         shutil.rmtree(folder)
     draft.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
+    return written
+
+
+def write_table(con: duckdb.DuckDBPyConnection, source: str, table: Table, target: Path) -> int:
+    """Write a row source as one Parquet file, if it has rows; returns how many."""
+    [(rows,)] = con.execute(sql.count(source)).fetchall()
+    if rows:
+        con.execute(sql.copy_out(source, table, target)).fetchall()
+        sync(target)
+    return int(rows)
+
+
+def drop_tables(folder: Path, names: Iterable[str]) -> None:
+    """Take tables out of a closed part; one that has none left is removed. Cut short, what is left
+    can be dropped again."""
+    gone = set(names)
+    left = {p.stem for p in folder.glob("*.parquet")} - gone
+    if not left:
+        remove_folder(folder)
+        return
+    migrations.write_manifest(folder, left)
+    for name in gone:
+        (folder / f"{name}.parquet").unlink(missing_ok=True)
 
 
 def create(con: duckdb.DuckDBPyConnection, name: str, file: Path, closed: Part | None) -> None:
@@ -163,16 +198,16 @@ def create(con: duckdb.DuckDBPyConnection, name: str, file: Path, closed: Part |
     try:
         con.execute(sql.attach(name, draft, read_only=False))
         try:
-            ingest.create_tables(con, name)
+            migrations.bring_forward(con, name, draft)
             for table in sql.tables_of(name):
                 source = closed.parquet(table) if closed is not None else None
                 if source is not None:
                     con.execute(sql.copy_in(name, table, source))
         finally:
             con.execute(sql.detach(name))  # with a checkpoint: all of it is in the one file
-        _sync(draft)
+        sync(draft)
         draft.rename(file)
-        _sync(file.parent)
+        sync(file.parent)
     finally:
         remove_file(draft)
 
@@ -182,14 +217,33 @@ def remove_drafts(folder: Path) -> None:
     for path in folder.glob(".*"):
         if path.name.endswith(_DRAFTS):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in folder.glob("*/.*.draft"):
+        path.unlink()
 
 
-def check_parquet(con: duckdb.DuckDBPyConnection, part: Part) -> None:
-    """Raises duckdb.Error when a Parquet file of a closed part cannot be read."""
+def check_parquet(con: duckdb.DuckDBPyConnection, file: Path) -> None:
+    """Raises duckdb.Error when a Parquet file cannot be read, as far as its footer tells."""
+    con.execute(sql.count(sql.parquet(file))).fetchall()
+
+
+def damaged(
+    con: duckdb.DuckDBPyConnection, part: Part, folder: Path
+) -> list[tuple[Table, Path, Exception]]:
+    """Read every value of a part: (table, file, DuckDB's words) of what is damaged inside."""
+    import duckdb
+
+    found: list[tuple[Table, Path, Exception]] = []
     for table in sql.tables_of(part.name):
-        file = part.parquet(table)
-        if file is not None:
-            con.execute(sql.count_parquet(file)).fetchall()
+        file = part.parquet(table) if part.file is None else part.file
+        if file is None:
+            continue
+        source = sql.in_part(part.name, table.name) if part.file else sql.parquet(file)
+        try:
+            con.execute(sql.read_through(source)).fetchall()
+        except duckdb.Error as e:
+            if is_corrupt(e, folder):
+                found.append((table, file, e))
+    return found
 
 
 def remove_folder(folder: Path) -> None:
@@ -203,7 +257,7 @@ def remove_file(file: Path) -> None:
     file.with_name(f"{file.name}.wal").unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,7 +1,7 @@
 """How a question becomes rows. Owns the named queries and the way values come back; opens nothing.
 
-A question is the name of a file in `telemetry/queries` with parameters, or `read.<table>` for the
-rows of a table. Instants are unix seconds on both sides.
+A question is the name of a file in `telemetry/queries` with parameters, `read.<table>` for the rows
+of a table, or `sql` for a SELECT of a person's own. Instants are unix seconds on both sides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import duckdb
 
 READ = "read."
+SQL = "sql"
 _COMMENT = re.compile(r"--[^\n]*")
+_AS_THEY_COME = frozenset({"bigint", "double", "varchar", "boolean", "integer", "hugeint"})
 _PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
 
 
@@ -32,6 +34,7 @@ class Result:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+    partial: tuple[str, ...] = ()  # days and tables that could not be read: the answer lacks them
 
     def dicts(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -70,6 +73,10 @@ def run(con: duckdb.DuckDBPyConnection, name: str, parameters: dict[str, Any]) -
     try:
         if name.startswith(READ):
             return _read(con, name.removeprefix(READ), parameters)
+        if name == SQL:
+            from telemetry.ask_sql import ask
+
+            return ask(con, parameters)
         query = queries().get(name)
         if query is None:
             raise QueryError(f"no query {name!r}: there are {', '.join(queries())}")
@@ -97,6 +104,14 @@ def _check_names(name: str, wanted: frozenset[str], given: dict[str, Any]) -> No
         raise QueryError(f"{name} takes the parameters {need}; given: {have}")
 
 
+def window(parameters: dict[str, Any]) -> tuple[float, float]:
+    """The instants a question is about; all of them when it names none."""
+    start, end = parameters.get("start"), parameters.get("end")
+    if isinstance(start, int | float) and isinstance(end, int | float):
+        return start, end
+    return float("-inf"), float("inf")
+
+
 def _clamp(name: str, value: Any) -> Any:
     """`start` and `end` may be infinite: all there is."""
     if name not in ("start", "end"):
@@ -107,8 +122,21 @@ def _clamp(name: str, value: Any) -> Any:
 
 
 def _result(answer: duckdb.DuckDBPyConnection) -> Result:
-    columns = tuple(d[0] for d in answer.description or ())
-    return Result(columns, tuple(tuple(_value(v) for v in row) for row in answer.fetchall()))
+    described = answer.description or ()
+    columns = tuple(d[0] for d in described)
+    # Rows are many and wide, and most columns come as they are to be: look at the others only.
+    others = [i for i, d in enumerate(described) if d[1].id not in _AS_THEY_COME]
+    rows = answer.fetchall()
+    if others:
+        rows = [_converted(row, others) for row in rows]
+    return Result(columns, tuple(rows))
+
+
+def _converted(row: tuple[Any, ...], others: list[int]) -> tuple[Any, ...]:
+    values = list(row)
+    for i in others:
+        values[i] = _value(values[i])
+    return tuple(values)
 
 
 def _value(value: Any) -> Any:
@@ -126,13 +154,12 @@ def to_rows(table: str, result: Result) -> list[Any]:
         raise QueryError(
             f"{table} came with columns {result.columns}: the two sides are of different versions"
         )
-    instants = {i for i, c in enumerate(spec.columns) if c.sql == "TIMESTAMP"}
-    return [
-        spec.row(
-            **{
-                name: unix_seconds(value) if i in instants and value is not None else value
-                for i, (name, value) in enumerate(zip(result.columns, row, strict=True))
-            }
-        )
-        for row in result.rows
-    ]
+    instants = [c.name for c in spec.columns if c.sql == "TIMESTAMP"]
+    rows = []
+    for row in result.rows:
+        values = dict(zip(result.columns, row, strict=True))
+        for name in instants:
+            if (us := values[name]) is not None:
+                values[name] = unix_seconds(us)
+        rows.append(spec.row(**values))
+    return rows

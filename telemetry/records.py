@@ -122,6 +122,12 @@ class TenantMinute:
     max_gap: Counts | None = histogram("longest gap between two tokens, in the bucket of the end")
 
     vtc_counter: float | None = gauge(Kind.LAST, "1", "virtual token counter, shadow included")
+    vtc_gap: float | None = gauge(
+        Kind.LAST, "1", "counter minus the smallest one of those backlogged in the bucket"
+    )
+    vtc_gap_s: float | None = seconds(
+        "vtc_gap over the pool's service a second: how far ahead of the last", Kind.LAST
+    )
     vtc_lifts: int | None = count("lift", "counter lifts on return from idleness")
     weight: float | None = gauge(Kind.LAST, "1", "scheduling weight at the end")
     backlogged_s: float | None = seconds("time with at least one request waiting")

@@ -31,9 +31,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
-from telemetry import owner, wire
+from telemetry import owner, upkeep, wire
 from telemetry.client import BUSY, MAX_MESSAGE_BYTES, StoreClient
-from telemetry.errors import MalformedBatch, QueryError, StoreBusy, StoreError
+from telemetry.errors import MalformedBatch, QueryError, QueryLimit, StoreBusy, StoreError
 from telemetry.otlp_decode import Decoded, decode_logs, decode_metrics
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.store import Receipt, Store
@@ -55,9 +55,14 @@ _Job = tuple[Decoded, "futures.Future[Receipt]"]
 class StoreServer:
     """Serves one store at one address. `start`, then `stop`; both once."""
 
-    def __init__(self, store: Store, address: str) -> None:
-        """Raises StoreError when the address cannot be served."""
+    def __init__(
+        self, store: Store, address: str, heard: Callable[[Decoded], None] | None = None
+    ) -> None:
+        """`heard` gets every delivery once it is committed and acknowledged; it may fail.
+
+        Raises StoreError when the address cannot be served."""
         self.store = store
+        self._heard = heard
         self._jobs: queue.Queue[_Job | None] = queue.Queue(QUEUE_REQUESTS)
         self._gate = threading.Lock()  # nothing is queued behind the end mark
         self._closing = False
@@ -120,6 +125,11 @@ class StoreServer:
                 {
                     "Query": grpc.unary_stream_rpc_method_handler(
                         self._query,
+                        request_deserializer=pb.QueryRequest.FromString,
+                        response_serializer=pb.QueryRows.SerializeToString,
+                    ),
+                    "Maintain": grpc.unary_stream_rpc_method_handler(
+                        self._maintain,
                         request_deserializer=pb.QueryRequest.FromString,
                         response_serializer=pb.QueryRows.SerializeToString,
                     ),
@@ -188,6 +198,17 @@ class StoreServer:
                 # The sender is told; the thread lives on for everybody else.
                 log.exception("a batch was not committed")
                 done.set_exception(e)
+            else:
+                self._tell(decoded)
+
+    def _tell(self, decoded: Decoded) -> None:
+        if self._heard is None:
+            return
+        try:
+            self._heard(decoded)
+        except Exception:
+            # What is in the store is safe; only who counts along has missed it.
+            log.exception("a committed batch was not counted")
 
     # --- out ---
 
@@ -199,8 +220,21 @@ class StoreServer:
             yield from wire.messages(self.store.run(request.name, parameters))
         except QueryError as e:
             context.abort(grpc.StatusCode.NOT_FOUND, str(e))
+        except QueryLimit as e:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
         except StoreError as e:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"{BUSY}{e}")
+
+    def _maintain(
+        self, request: pb.QueryRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.QueryRows]:
+        try:
+            parameters = {k: wire.plain(v) for k, v in request.parameters.items()}
+            yield from wire.messages(upkeep.act(self.store, request.name, parameters))
+        except QueryError as e:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(e))
+        except StoreError as e:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
 
     def _info(self, request: pb.InfoRequest, context: grpc.ServicerContext) -> pb.InfoReply:
         info = self.store.info()
@@ -247,14 +281,35 @@ def _free_socket(address: str) -> Path | None:
 
 
 def _housekeeping(store: Store, stop: threading.Event) -> None:
-    """Close days that have ended, until told to stop."""
+    """Close days that have ended and drop what is older than it is kept, until told to stop."""
+    day: str | None = None
     while not stop.wait(_HOUSEKEEPING_S):
-        try:
-            for day in store.close_old_days(time.time()):
-                log.info("closed %s", day)
-        except Exception:
-            # The day stays open and is tried again; ingest must not die of it.
-            log.exception("a day could not be closed")
+        day = upkeep.turn_of_day(store, time.time(), day)
+
+
+def _metrics(
+    store: Store, arguments: argparse.Namespace, stack: contextlib.ExitStack
+) -> Callable[[Decoded], None] | None:
+    """Serve Prometheus if asked to; returns who must hear of deliveries. Raises StoreError."""
+    if arguments.metrics is None and arguments.metrics_fd is None:
+        return None
+    from telemetry import metrics_port
+    from telemetry.counting import Counting
+    from telemetry.source import StoreSource
+
+    if arguments.metrics_fd is not None:
+        listening = socket.socket(fileno=arguments.metrics_fd)
+    else:
+        listening = metrics_port.listen(arguments.metrics)
+    counting = Counting(time.time())
+    try:
+        metrics_port.recall(counting, StoreSource(store), time.time())
+    except StoreError as e:
+        log.error("what is delivered again will be counted again: %s", e)
+    port = metrics_port.MetricsPort(counting, listening)
+    stack.callback(port.stop)
+    log.info("metrics at %s", port.url)
+    return lambda decoded: counting.hear(decoded.batches, time.time(), decoded.refused)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -262,6 +317,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="telemetry.service", description=__doc__.split("\n")[0])
     parser.add_argument("--store", type=Path, required=True, help="the store's folder")
     parser.add_argument("--listen", required=True, help="unix:/path.sock or 127.0.0.1:port")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus there (loopback)")
+    parser.add_argument("--metrics-fd", type=int, help="the same, on a listening socket inherited")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="store: %(message)s")
     os.umask(0o077)
@@ -273,7 +330,8 @@ def main(argv: list[str] | None = None) -> int:
         try:
             store = Store.open(arguments.store)
             stack.callback(store.close)
-            server = StoreServer(store, arguments.listen)
+            counting = _metrics(store, arguments, stack)
+            server = StoreServer(store, arguments.listen, counting)
         except StoreBusy as e:
             print(f"store: {e}", file=sys.stderr)
             return EXIT_RETRY

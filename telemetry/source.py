@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from telemetry import owner, parts, reading, sql
+from telemetry import ask_sql, loose, migrations, owner, parts, quarantine, reading, sql
 from telemetry.errors import StoreBusy, StoreError, StoreUnreachable
-from telemetry.reading import READ, Result
+from telemetry.reading import READ, SQL, Result
 
 if TYPE_CHECKING:
     import duckdb
@@ -112,13 +114,43 @@ class FileSource(_Reader):
     def run(self, name: str, parameters: dict[str, Any]) -> Result:
         import duckdb
 
+        with self.attached(parameters) as (con, readable):
+            parts.define_views(con, readable)
+            if name == SQL:
+                ask_sql.seal(con, self.folder)
+            try:
+                answer = reading.run(con, name, parameters)
+            except duckdb.Error as e:
+                sound = self._without_damage(con, readable, e)
+                if sound == readable:
+                    raise
+                parts.define_views(con, sound)
+                answer = reading.run(con, name, parameters)
+                readable = sound
+            lacks = quarantine.partial(self.folder, *reading.window(parameters))
+            lacks += tuple(
+                f"{p.name}: {', '.join(sorted(p.without))} cannot be read"
+                for p in readable
+                if p.without
+            )
+            return replace(answer, partial=lacks) if lacks else answer
+
+    @contextmanager
+    def attached(
+        self, parameters: dict[str, Any]
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[parts.Part]]]:
+        """A connection with the parts that a question needs, for as long as it takes.
+
+        Raises StoreBusy when a process owns the folder, StoreError when it cannot be read.
+        """
+        import duckdb
+
         if owner.owned(self.folder):
             raise StoreBusy(owner.busy_message(self.folder, owner.owner_pid(self.folder)))
         con = duckdb.connect(":memory:")
         try:
             con.execute("SET TimeZone = 'UTC'")
-            parts.define_views(con, self._readable(con, self._wanted(parameters)))
-            return reading.run(con, name, parameters)
+            yield con, self._readable(con, self._wanted(parameters))
         except duckdb.Error as e:
             raise StoreError(f"the store {self.folder} cannot be read: {e}") from e
         finally:
@@ -134,25 +166,77 @@ class FileSource(_Reader):
     def _readable(
         self, con: duckdb.DuckDBPyConnection, wanted: Iterable[parts.Part]
     ) -> list[parts.Part]:
-        """Attach the open parts. One that cannot be read is left out, loudly."""
+        """Attach the open parts. What cannot be read of a part is left out, loudly."""
+        return [self._open(con, p) if p.file is not None else self._closed(con, p) for p in wanted]
+
+    def _open(self, con: duckdb.DuckDBPyConnection, part: parts.Part) -> parts.Part:
         import duckdb
 
-        readable = []
-        for part in wanted:
+        assert part.file is not None
+        try:
+            con.execute(sql.attach(part.name, part.file, read_only=True))
+            migrations.version_of(con, part.name, part.file)
+        except duckdb.Error as e:
+            if parts.is_locked(e):
+                raise StoreBusy(owner.busy_message(self.folder, None)) from None
+            if not parts.is_corrupt(e, self.folder):
+                raise
+            return self._left_out(part, [t.name for t in sql.tables_of(part.name)], part.file, e)
+        return part
+
+    def _closed(self, con: duckdb.DuckDBPyConnection, part: parts.Part) -> parts.Part:
+        import duckdb
+
+        assert part.folder is not None
+        migrations.manifest_tables(part.folder)
+        for table in sql.tables_of(part.name):
+            file = part.parquet(table)
+            if file is None:
+                continue
             try:
-                if part.file is None:
-                    parts.check_parquet(con, part)
-                else:
-                    con.execute(sql.attach(part.name, part.file, read_only=True))
+                parts.check_parquet(con, file)
             except duckdb.Error as e:
-                if parts.is_locked(e):
-                    raise StoreBusy(owner.busy_message(self.folder, None)) from None
                 if not parts.is_corrupt(e, self.folder):
                     raise
-                log.error("%s cannot be read and is left out: %s", part.file or part.folder, e)
-                continue
-            readable.append(part)
-        return readable
+                part = self._left_out(part, [table.name], file, e)
+        return part
+
+    def _without_damage(
+        self, con: duckdb.DuckDBPyConnection, readable: list[parts.Part], error: Exception
+    ) -> list[parts.Part]:
+        """The parts without what is damaged inside, where a question stumbled over that."""
+        if not parts.is_corrupt(error, self.folder):
+            return readable
+        sound = []
+        for part in readable:
+            for table, file, e in parts.damaged(con, part, self.folder):
+                part = self._left_out(part, [table.name], file, e)
+            sound.append(part)
+        return sound
+
+    def _left_out(
+        self, part: parts.Part, tables: Iterable[str], file: Path, error: Exception
+    ) -> parts.Part:
+        log.error(
+            "CORRUPT: %s cannot be read and is left out (%s): answers about %s are partial. "
+            "Bring it back from a backup; the next process that writes here moves it to %s/.",
+            file,
+            parts.first_line(error),
+            part.name,
+            quarantine.FOLDER,
+        )
+        return replace(part, without=part.without | frozenset(tables))
+
+
+class LooseSource(_Reader):
+    """Rows outside a store: a day's file, a Parquet file, or a folder of an export. Read only."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        parts.check_path(self.path)
+
+    def run(self, name: str, parameters: dict[str, Any]) -> Result:
+        return loose.answer(self.path, name, parameters)
 
 
 class MemorySource(_Reader):
@@ -236,11 +320,14 @@ class FolderSource(_Reader):
 
 
 def open_source(where: Path | str) -> Source:
-    """The store in a folder, or at an address (`unix:/path.sock`, `127.0.0.1:port`).
+    """The store in a folder, or at an address (`unix:/path.sock`, `127.0.0.1:port`); or rows that
+    lie outside a store (`telemetry.loose`).
 
-    Raises StoreError when it is neither.
+    Raises StoreError when it is none of them.
     """
     text = str(where)
+    if loose.is_loose(Path(text)):
+        return LooseSource(text)
     if Path(text).is_dir():
         return FolderSource(text)
     host, _, port = text.rpartition(":")

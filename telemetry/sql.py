@@ -23,6 +23,33 @@ _OF_RUN = '"engine" = $engine AND "run_id" = $run_id AND "pool" = $pool'
 _PART = re.compile(r"\d{4}-\d{2}-\d{2}|runs")
 
 
+# A part's own word on its layout (telemetry.migrations); no table of the vocabulary.
+VERSION_TABLE = "store_version"
+TABLES_IN = "SELECT table_name FROM duckdb_tables() WHERE database_name = $part"
+COLUMNS_IN = "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = $part"
+
+
+def create_version(part: str) -> str:
+    return f'CREATE TABLE IF NOT EXISTS {_version(part)} ("version" INTEGER)'
+
+
+def clear_version(part: str) -> str:
+    return f"DELETE FROM {_version(part)}"
+
+
+def write_version(part: str) -> str:
+    """Parameter: version."""
+    return f"INSERT INTO {_version(part)} VALUES ($version)"
+
+
+def read_version(part: str) -> str:
+    return f'SELECT "version" FROM {_version(part)}'
+
+
+def _version(part: str) -> str:
+    return f'{catalog(part)}."{VERSION_TABLE}"'
+
+
 def mark(sealed: bool, seq: int) -> int:
     return (SEALED_MARK if sealed else 0) + seq
 
@@ -44,10 +71,15 @@ def instant_column(table: Table) -> str | None:
     return INSTANT_OF_LOG[table.name] if table.log else "bucket_start"
 
 
-def in_part(part: str, table: str) -> str:
+def catalog(part: str) -> str:
+    """The name an attached part goes by."""
     if not is_part(part):
         raise ValueError(f"{part!r} is not a part of a store: expected YYYY-MM-DD or runs")
-    return f'"{part}"."{TABLES[table].name}"'
+    return f'"{part}"'
+
+
+def in_part(part: str, table: str) -> str:
+    return f'{catalog(part)}."{TABLES[table].name}"'
 
 
 def literal(text: str | Path) -> str:
@@ -71,11 +103,6 @@ def stored_columns(table: Table) -> list[str]:
 def create(part: str, table: Table) -> str:
     """Creates the table where it is missing."""
     return table.ddl().replace(f'"{table.name}"', in_part(part, table.name), 1)
-
-
-def no_rows(part: str, table: Table) -> str:
-    """Answers with the columns that a table has."""
-    return f"SELECT * FROM {in_part(part, table.name)} LIMIT 0"
 
 
 def add_columns(part: str, table: Table, have: set[str]) -> list[str]:
@@ -127,13 +154,29 @@ def drop_superseded(part: str, emitter: Emitter) -> str:
     )
 
 
+def _empty(table: Table) -> str:
+    """No rows, of all the table's columns and types."""
+    columns = ", ".join(f'CAST(NULL AS {sql}) AS "{name}"' for name, sql in _stored(table))
+    return f"SELECT {columns} WHERE false"
+
+
+def whole(table: Table, source: str) -> str:
+    """A row source of any version (a table's name, `read_parquet(...)`) in today's columns."""
+    names = ", ".join(f'"{name}"' for name in stored_columns(table))
+    return f"(SELECT {names} FROM ({_empty(table)} UNION ALL BY NAME SELECT * FROM {source}))"
+
+
+def parquet(file: Path) -> str:
+    """A Parquet file as a row source."""
+    return f"read_parquet({literal(file)}, hive_partitioning = false)"
+
+
 def view(table: Table, parts: Sequence[str], files: Sequence[Path]) -> str:
     """One view over a table in all parts: attached files by part name, Parquet files by path.
 
     An empty typed row set stands first, so that the columns are there even when no part is.
     """
-    empty = ", ".join(f'CAST(NULL AS {sql}) AS "{name}"' for name, sql in _stored(table))
-    sources = [f"SELECT {empty} WHERE false"]
+    sources = [_empty(table)]
     sources += [f"SELECT * FROM {in_part(p, table.name)}" for p in parts]
     if files:
         listed = ", ".join(literal(f) for f in files)
@@ -164,13 +207,14 @@ def read(table: Table) -> str:
     return f'SELECT {columns} FROM (SELECT * FROM "{table.name}"{where}) AS t ORDER BY {order}'
 
 
-def copy_out(part: str, table: Table, target: Path) -> str:
-    """Write a table to one Parquet file, in the order in which it will be read."""
+def copy_out(source: str, table: Table, target: Path) -> str:
+    """Write a table's rows, from any row source, to one Parquet file, in the order in which it will
+    be read."""
     order = ", ".join(
         f'"{c}"' for c in dict.fromkeys((*filter(None, [instant_column(table)]), *table.key))
     )
     return (
-        f"COPY (SELECT * FROM {in_part(part, table.name)} ORDER BY {order}) "
+        f"COPY (SELECT * FROM {source} ORDER BY {order}) "
         f"TO {literal(target)} (FORMAT parquet, COMPRESSION zstd)"
     )
 
@@ -179,16 +223,26 @@ def copy_in(part: str, table: Table, source: Path) -> str:
     """The inverse of `copy_out`, into an existing table."""
     return (
         f"INSERT INTO {in_part(part, table.name)} BY NAME "
-        f"SELECT * FROM read_parquet({literal(source)}, hive_partitioning = false)"
+        f"SELECT * FROM {whole(table, parquet(source))}"
     )
 
 
-def count(part: str, table: Table) -> str:
-    return f"SELECT count(*) FROM {in_part(part, table.name)}"
+def count(source: str) -> str:
+    """Rows of a row source; of Parquet its footer says it."""
+    return f"SELECT count(*) FROM {source}"
 
 
-def count_parquet(file: Path) -> str:
-    return f"SELECT count(*) FROM read_parquet({literal(file)}, hive_partitioning = false)"
+def read_through(source: str) -> str:
+    """Reads every value of a row source: what is damaged inside shows."""
+    return f"SELECT bit_xor(hash(r)) FROM {source} AS r"
+
+
+def blocks(part: str, table: Table) -> str:
+    """How often a table uses each block of its file."""
+    return (
+        f"SELECT block_id, count(*) FROM pragma_storage_info({literal(in_part(part, table.name))}) "
+        "WHERE persistent AND block_id >= 0 GROUP BY block_id"
+    )
 
 
 def attach(part: str, file: Path, *, read_only: bool) -> str:
@@ -202,3 +256,40 @@ def attach_memory(part: str) -> str:
 
 def detach(part: str) -> str:
     return f'DETACH "{part}"'
+
+
+def draft_name(table: Table) -> str:
+    """What a table is called in a connection that only gathers rows to write them out."""
+    return f"draft_{table.name}"
+
+
+def draft_table(table: Table) -> str:
+    """A table of the declared columns alone, without the marks of deliveries. Instants lie in it as
+    they travel, in whole microseconds."""
+    columns = ", ".join(
+        f'"{c.name}" {"BIGINT" if c.sql == "TIMESTAMP" else c.sql}' for c in table.columns
+    )
+    return f'CREATE TABLE "{draft_name(table)}" ({columns})'
+
+
+def drop_draft(table: Table) -> str:
+    return f'DROP TABLE "{draft_name(table)}"'
+
+
+def copy_draft(table: Table, target: Path, form: str) -> str:
+    """Write the gathered rows to one file, `parquet` or `csv`, in order of time."""
+    options = {"parquet": "FORMAT parquet, COMPRESSION zstd", "csv": "FORMAT csv, HEADER"}[form]
+    order = ", ".join(
+        f'"{c}"' for c in dict.fromkeys((*filter(None, [instant_column(table)]), *table.key))
+    )
+    columns = ", ".join(
+        f'make_timestamp("{c.name}") AS "{c.name}"' if c.sql == "TIMESTAMP" else f'"{c.name}"'
+        for c in table.columns
+    )
+    rows = f'SELECT {columns} FROM (FROM "{draft_name(table)}" ORDER BY {order})'
+    return f"COPY ({rows}) TO {literal(target)} ({options})"
+
+
+def view_of_nothing(file: Path) -> str:
+    """No rows of a Parquet file: what columns it has."""
+    return f"SELECT * FROM read_parquet({literal(file)}, hive_partitioning = false) LIMIT 0"

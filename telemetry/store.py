@@ -1,40 +1,38 @@
 """The store: a folder of parts, one writer. Owns transactions and the life of parts; no sockets.
 
 OTLP bytes come in, each request one transaction a touched part, and are acknowledged by returning
-after the commit. Any thread may call; writers take turns, and so do readers.
+after the commit. Any thread may call; writers take turns, readers read side by side.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 
-from telemetry import ingest, owner, parts, reading, sql
-from telemetry.errors import StoreBusy, StoreError
+from telemetry import ingest, migrations, owner, parts, quarantine, reading, sql
+from telemetry.conventions import Emitter
+from telemetry.errors import StoreError
 from telemetry.instants import DAY_S, day_start
 from telemetry.otlp_decode import Decoded, decode_logs, decode_metrics
-from telemetry.parts import Part
 from telemetry.reading import Result
 from telemetry.records import Batch
+from telemetry.shelf import STORE, Shelf
+from telemetry.turns import Turns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # A day is closed when no emitter can be expected to deliver for it any more.
 GRACE_S = 3600.0
-_MEMORY_LIMIT = "1GB"
-_MOST_THREADS = 4  # it shares the machine with what it watches
-# A reader opens a day file for milliseconds; the writer outwaits it.
-_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +63,19 @@ class Store:
         self.folder = folder
         self._lock = lock
         self._writing = threading.RLock()
-        self._reading = threading.RLock()
-        self._asking: duckdb.DuckDBPyConnection | None = None
-        self._parts: dict[str, Part] = {}
+        self._reading = Turns(self._cut_short_sql)
+        self._asking: dict[duckdb.DuckDBPyConnection, str] = {}  # cursor -> question
         self._batches = self._rows = self._refused = 0
         self._last_ingest_unix_s = 0.0
         self._closed = False
-        self._sound = False  # the connection has every part that is in the folder
-        self._con = _connect(folder)
+        self._shelf = Shelf(folder)
 
     @classmethod
     def open(cls, folder: Path | str) -> Store:
         """Open, or create, the store in a folder. Raises StoreBusy when another process has it,
         StoreError when the folder cannot be a store or cannot be reached.
 
-        A day file that cannot be read is moved aside (`*.quarantined-N`), loudly; the rest opens.
+        A file that cannot be read is moved into `quarantine/`, loudly; the rest opens.
         """
         folder = Path(folder)
         parts.check_path(folder)
@@ -142,28 +138,34 @@ class Store:
             return self._write(name, deliveries)
         except (duckdb.Error, OSError) as e:
             log.debug("%s: %s; opening the files again", name, e)
-            spoiled = (name, e) if parts.is_corrupt(e, self.folder) else None
+            spoiled = e if parts.is_corrupt(e, self.folder) else None
         try:
-            self._begin(spoiled)
+            if spoiled is not None:
+                with self._reading:
+                    self._shelf.rescue(name, spoiled)
+            self._begin()
             return self._write(name, deliveries)
         except (duckdb.Error, OSError) as e:
-            self._sound = False
+            self._shelf.sound = False
             raise StoreError(f"{name} in {self.folder}: {e}") from e
 
     def _write(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
-        if not self._sound:
+        if not self._shelf.sound:
             self._begin()
-        self._open_part(name)
+        if not self._shelf.is_open(name):
+            with self._reading:
+                self._shelf.open_part(name)
         return self._transaction(name, deliveries)
 
     def _transaction(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
-        self._con.execute("BEGIN")
+        con = self._shelf.con
+        con.execute("BEGIN")
         try:
-            rows = sum(ingest.merge(self._con, name, batch, some) for batch, some in deliveries)
-            self._con.execute("COMMIT")
+            rows = sum(ingest.merge(con, name, batch, some) for batch, some in deliveries)
+            con.execute("COMMIT")
         except BaseException:
             try:
-                self._con.execute("ROLLBACK")
+                con.execute("ROLLBACK")
             except duckdb.Error:
                 log.debug("the failed commit has ended the transaction already")
             raise
@@ -175,29 +177,45 @@ class Store:
         """Answer a question (see `telemetry.reading.run`). Raises QueryError, StoreError."""
 
         def ask() -> Result:
-            self._asking = cursor = self._con.cursor()
+            cursor = self._shelf.con.cursor()
+            self._asking[cursor] = name
             try:
                 return reading.run(cursor, name, parameters)
             finally:
-                self._asking = None
+                del self._asking[cursor]
                 cursor.close()
 
-        return self._read(ask)
+        answer = self._read(ask)
+        lacks = quarantine.partial(self.folder, *reading.window(parameters))
+        return replace(answer, partial=lacks) if lacks else answer
 
     def _read(self, ask: Callable[[], T]) -> T:
         try:
-            if self._sound:
+            spoiled = False
+            if self._shelf.sound:
                 try:
-                    with self._reading:
+                    with self._reading.shared():
                         return ask()
                 except duckdb.Error as e:
-                    if not parts.is_invalidated(e):
+                    spoiled = parts.is_corrupt(e, self.folder)
+                    if not spoiled and not parts.is_invalidated(e):
                         raise
             with self._writing, self._reading:
+                if spoiled and not self._shelf.move_damaged_aside():
+                    log.debug("nothing damaged was found; opening the files again")
                 self._begin()
                 return ask()
         except (duckdb.Error, OSError) as e:
             raise StoreError(f"the store {self.folder} cannot answer: {e}") from e
+
+    def _cut_short_sql(self) -> None:
+        """A person's own questions may take long; they give way to who changes the parts."""
+        self._interrupt([c for c, name in list(self._asking.items()) if name == reading.SQL])
+
+    def _interrupt(self, cursors: list[duckdb.DuckDBPyConnection]) -> None:
+        for cursor in cursors:
+            with suppress(duckdb.Error):  # its question has ended meanwhile
+                cursor.interrupt()
 
     def info(self) -> StoreInfo:
         return StoreInfo(
@@ -213,7 +231,8 @@ class Store:
 
     def days(self) -> dict[str, bool]:
         """Days that have rows, and whether each is closed."""
-        return {n: p.file is None for n, p in sorted(self._parts.items()) if n != sql.RUNS_PART}
+        listed = sorted(self._shelf.parts.items())
+        return {n: p.file is None for n, p in listed if n != sql.RUNS_PART}
 
     def close_day(self, day: str) -> None:
         """Write a day as Parquet, then drop its DuckDB file. Late rows open it again.
@@ -221,22 +240,11 @@ class Store:
         Raises StoreError for a day that the store does not have, and when there is no room: the
         day then stays open.
         """
-        if day not in self._parts:
-            raise StoreError(f"no {day} in {self.folder}: there are {', '.join(self._parts)}")
-        with self._writing, self._reading:
-            part = self._parts[day]
-            if part.file is None:
-                return
-            folder = self.folder / day
-            try:
-                parts.write_parquet(self._con, day, folder)
-                self._parts[day] = Part(day, folder=folder)
-                self._refresh()
-                self._con.execute(sql.detach(day))
-                parts.remove_file(part.file)
-            except (duckdb.Error, OSError) as e:
-                self._sound = False
-                raise StoreError(f"{day} in {self.folder} cannot be closed: {e}") from e
+        if day not in self._shelf.parts:
+            there = ", ".join(self._shelf.parts)
+            raise StoreError(f"no {day} in {self.folder}: there are {there}")
+        with self.alone(f"{day} in {self.folder} cannot be closed") as shelf:
+            shelf.close_part(day)
 
     def close_old_days(self, now_unix_s: float) -> list[str]:
         """Close the open days that ended more than the grace ago; returns their names."""
@@ -255,24 +263,51 @@ class Store:
         if target.exists() and any(target.iterdir()):
             raise StoreError(f"{target} is not empty: export to a new folder")
         target.mkdir(parents=True, exist_ok=True)
-        with self._writing, self._reading:
-            for name, part in self._parts.items():
+        with self.alone(f"{self.folder} cannot be exported to {target}") as shelf:
+            for name, part in shelf.parts.items():
                 if part.folder is not None:
                     _copy_files(part.folder, target / name)
                 else:
-                    parts.write_parquet(self._con, name, target / name)
+                    parts.write_parquet(shelf.con, name, target / name)
         return target
+
+    # --- upkeep ---
+
+    @contextmanager
+    def alone(self, failing: str) -> Iterator[Shelf]:
+        """The parts, while nobody writes nor asks. What DuckDB or the disk refuses meanwhile is
+        raised as StoreError, beginning with `failing`."""
+        with self._writing, self._reading, self._upkeep(failing) as shelf:
+            yield shelf
+
+    @contextmanager
+    def still(self, failing: str) -> Iterator[Shelf]:
+        """The parts, while nobody writes; questions go on. Nothing on disk may change its form."""
+        with self._writing, self._upkeep(failing) as shelf:
+            yield shelf
+
+    @contextmanager
+    def _upkeep(self, failing: str) -> Iterator[Shelf]:
+        if self._closed:
+            raise StoreError(f"the store {self.folder} is closed")  # another process may have it
+        try:
+            if not self._shelf.sound:
+                self._begin()
+            yield self._shelf
+        except (duckdb.Error, OSError) as e:
+            self._shelf.sound = False
+            raise StoreError(f"{failing}: {e}") from e
+        self._write_news()
 
     def close(self) -> None:
         """Checkpoint and let go of the folder; a question still running is cut off. Safe twice."""
-        if self._reading.acquire(timeout=1.0):
-            self._reading.release()
-        elif (asking := self._asking) is not None:
-            asking.interrupt()
+        while not self._reading.acquire(timeout=1.0):
+            self._interrupt(list(self._asking))
+        self._reading.release()
         with self._writing, self._reading:
             self._closed = True
             try:
-                self._con.close()
+                self._shelf.con.close()
             except duckdb.Error as e:
                 log.error("closed without a checkpoint, the write-ahead logs hold the rest: %s", e)
             finally:
@@ -284,94 +319,32 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begin(self, spoiled: tuple[str, Exception] | None = None) -> None:
-        """Open every part from its files, on a connection that knows nothing yet; a spoiled one is
-        moved aside before. Raises duckdb.Error, OSError, StoreError: then it is to be tried again.
-        """
+    def _begin(self) -> None:
+        """Open every part from its files. Raises duckdb.Error, OSError, StoreError."""
         if self._closed:
             raise StoreError(f"the store {self.folder} is closed")  # another process may have it
         with self._reading:
-            self._sound = False
-            with contextlib.suppress(duckdb.Error):
-                self._con.close()
-            if spoiled is not None:
-                name, error = spoiled
-                file = self.folder / f"{name}.duckdb"
-                if file.exists():
-                    parts.quarantine(file, error)
-            self._con = _connect(self.folder)
-            self._parts = {}
-            for part in parts.list_parts(self.folder):
-                self._take(part)
-            self._refresh()
-            self._sound = True
+            self._shelf.begin()
+            self._write_news()
 
-    def _open_part(self, name: str) -> None:
-        """Have the part attached for writing: as it is, loaded back from Parquet, or new."""
-        part = self._parts.get(name)
-        if part is not None and part.file is not None:
+    def _write_news(self) -> None:
+        """Write the store's own events; where there is no room they wait for the next time."""
+        news = tuple(self._shelf.news)
+        if not news:
             return
-        file = self.folder / f"{name}.duckdb"
-        with self._reading:
-            if part is not None:
-                log.info("late rows for %s: opening it again", name)
-            if not file.exists():
-                parts.create(self._con, name, file, part)
-            self._take(Part(name, file=file))
-            self._refresh()
-            if part is not None and part.folder is not None:
-                parts.remove_folder(part.folder)
-
-    def _take(self, part: Part) -> None:
-        """Add a part to the store; one that cannot be read is moved aside."""
-        if part.file is None:
-            try:
-                parts.check_parquet(self._con, part)
-            except duckdb.Error as e:
-                if not parts.is_corrupt(e, self.folder):
-                    raise StoreError(f"cannot open {part.folder}: {e}") from e
-                parts.quarantine(self.folder / part.name, e)
-                return
-        else:
-            try:
-                self._attach(part.name, part.file)
-            except duckdb.Error as e:
-                if not parts.is_corrupt(e, self.folder):
-                    raise StoreError(f"cannot open {part.file}: {e}") from e
-                parts.quarantine(part.file, e)
-                return
-            ingest.create_tables(self._con, part.name)
-        self._parts[part.name] = part
-
-    def _attach(self, name: str, file: Path) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                self._con.execute(sql.attach(name, file, read_only=False))
-                return
-            except duckdb.Error as e:
-                if not parts.is_locked(e):
-                    raise
-                if time.monotonic() > deadline:
-                    raise StoreBusy(
-                        f"{file} is held open by another process: close what reads it. "
-                        f"({str(e).splitlines()[0]})"
-                    ) from None
-                time.sleep(0.05)
-
-    def _refresh(self) -> None:
-        parts.define_views(self._con, self._parts.values())
-
-
-def _connect(folder: Path) -> duckdb.DuckDBPyConnection:
-    threads = min(_MOST_THREADS, os.cpu_count() or 1)
-    con = duckdb.connect(":memory:", config={"memory_limit": _MEMORY_LIMIT, "threads": threads})
-    con.execute("SET TimeZone = 'UTC'")
-    con.execute(f"SET temp_directory = {sql.literal(folder / '.spill')}")
-    return con
+        told = Batch(STORE, STORE, STORE, Emitter.WORKER, True, 1, logs=news)
+        try:
+            for name, deliveries in ingest.by_part([told]).items():
+                with self._reading:
+                    self._shelf.open_part(name)
+                self._transaction(name, deliveries)
+        except (duckdb.Error, OSError, StoreError) as e:
+            log.error("the store's own events wait to be written: %s", e)
+            return
+        del self._shelf.news[: len(news)]
 
 
 def _copy_files(source: Path, target: Path) -> None:
     target.mkdir()
-    for file in sorted(source.glob("*.parquet")):
+    for file in sorted((*source.glob("*.parquet"), *source.glob(migrations.MANIFEST))):
         (target / file.name).write_bytes(file.read_bytes())

@@ -169,6 +169,9 @@ def _tenant_rows(
     adapters, adapters_most = levels(numbers.adapter_bytes)
     oldest, backlogged = numbers.oldest_s.tolist(), numbers.backlogged_s.tolist()
     in_flight = numbers.in_flight.tolist()
+    service = [WP * c[_PROMPT] + WQ * c[_OUTPUT] for c in numbers.counts.tolist()]
+    rate = sum(service) / observed if observed > 0 else 0.0
+    gaps = _gaps(bucket.counters, oldest, rate)
     out: list[TenantMinute] = []
     for i, name in enumerate(numbers.names):
         if name is None:
@@ -181,7 +184,7 @@ def _tenant_rows(
                 **keys,
                 tenant=name,
                 **plain,
-                service=WP * counts[_PROMPT] + WQ * counts[_OUTPUT],
+                service=service[i],
                 stall_s=stall_s[i],
                 waiting_avg=waiting[i],
                 waiting_max=waiting_most[i],
@@ -197,6 +200,8 @@ def _tenant_rows(
                 tpot=tuple(places[TPOT : TPOT + BUCKETS]),
                 max_gap=tuple(places[MAX_GAP : MAX_GAP + BUCKETS]),
                 vtc_counter=bucket.counters[i],
+                vtc_gap=gaps[i][0],
+                vtc_gap_s=gaps[i][1],
                 weight=weights.get(name, 1.0),
                 backlogged_s=backlogged[i],
                 observed_seconds=observed,
@@ -204,6 +209,20 @@ def _tenant_rows(
             )
         )
     return out
+
+
+def _gaps(
+    counters: list[float | None], oldest_s: list[float], rate: float
+) -> list[tuple[float | None, float | None]]:
+    """By index: the counter over the smallest one of those that waited in the bucket, and that in
+    seconds of the pool's service (`rate` a second). None where nobody waited, or nothing was
+    served. Below zero is who has had less and does not wait."""
+    behind = [c for c, s in zip(counters, oldest_s, strict=True) if c is not None and s > 0]
+    if not behind:
+        return [(None, None)] * len(counters)
+    least = min(behind)
+    gaps = [None if c is None else c - least for c in counters]
+    return [(g, None if g is None or rate <= 0 else g / rate) for g in gaps]
 
 
 def _plain(counts: list[float]) -> dict[str, Any]:

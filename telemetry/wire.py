@@ -50,6 +50,7 @@ def messages(result: Result) -> Iterator[pb.QueryRows]:
     for start in range(0, max(1, len(result.rows)), ROWS_A_MESSAGE):
         yield pb.QueryRows(
             columns=result.columns if start == 0 else (),
+            partial=result.partial if start == 0 else (),
             rows=[
                 pb.Row(values=[value(v) for v in row])
                 for row in result.rows[start : start + ROWS_A_MESSAGE]
@@ -60,8 +61,10 @@ def messages(result: Result) -> Iterator[pb.QueryRows]:
 def result(pieces: Iterator[pb.QueryRows]) -> Result:
     """The inverse of `messages`."""
     columns: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
     rows: list[tuple[Any, ...]] = []
     for piece in pieces:
         columns = columns or tuple(piece.columns)
+        partial = partial or tuple(piece.partial)
         rows.extend(tuple(plain(v) for v in row.values) for row in piece.rows)
-    return Result(columns, tuple(rows))
+    return Result(columns, tuple(rows), partial)

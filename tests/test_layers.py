@@ -11,6 +11,7 @@ LIGHT = {
     "the ledger": "telemetry.ledger telemetry.interference telemetry.door telemetry.slo",
     "the store": "telemetry.store telemetry.ingest telemetry.service telemetry.pipeline",
     "the queries": "telemetry.source telemetry.client telemetry.cli",
+    "the metrics": "telemetry.metrics_port telemetry.prometheus telemetry.metrics_page",
     "the findings": "telemetry.verdict telemetry.attribution telemetry.window",
     "the report": "postmortem.cli postmortem.report.build postmortem.report.markdown",
     "the console": "console.cli console.live console.replay console.text console.feed",

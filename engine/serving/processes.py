@@ -56,6 +56,8 @@ def _deaf(listener: Callable[..., None]) -> Callable[..., None]:
 class ServeProcesses:
     """Context manager: inside it the pool serves at `url`.
 
+    `metrics_port` is where the store process serves Prometheus, on the same loopback address; 0 =
+    nowhere. The socket is held here, so that it outlives a store that is started again.
     `progress` hears one line a stage, `on_line` (process, line) whatever a child writes to
     stderr; neither can do harm by failing. `modules` names the module of each process; tests put
     others in their place. Raises ServeError, with a child's last words, when one does not start.
@@ -70,6 +72,7 @@ class ServeProcesses:
         port: int = 0,
         faults: Faults | None = None,
         *,
+        metrics_port: int = 0,
         progress: Progress | None = None,
         on_line: Line | None = None,
         modules: dict[str, str] | None = None,
@@ -84,6 +87,8 @@ class ServeProcesses:
         self.clock: ClockBase = SystemClock().base
         self.run_id = f"run-{secrets.token_hex(6)}"
         self.host, self.port = host, port
+        self.metrics_port = metrics_port
+        self._metrics: socket.socket | None = None
         self._given_dir = runtime_dir
         self._made_dir: Path | None = None
         self._faults = faults or NO_FAULTS
@@ -104,6 +109,12 @@ class ServeProcesses:
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes; None when it is off."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.metrics_port}/metrics" if self.metrics_port else None
 
     @property
     def runtime_dir(self) -> Path:
@@ -140,6 +151,8 @@ class ServeProcesses:
         """Start all three and return when requests are answered. Raises ServeError."""
         with listen(self.host, self.port) as listening, _said():
             self.port = listening.getsockname()[1]
+            if self.metrics_port:
+                self._metrics = listen(self.host, self.metrics_port, "--metrics-port")
             self._made_dir = make_runtime_dir(self._given_dir)
             launch = Launch(
                 settings=self.settings,
@@ -191,6 +204,9 @@ class ServeProcesses:
                     how = self._store.child.how()
                     self._progress(f"the store did not end cleanly: {how}")
                 self._store = None
+            if self._metrics is not None:
+                self._metrics.close()
+                self._metrics = None
             if self._made_dir is not None:
                 _remove(self._made_dir, whole=self._given_dir is None)
 
@@ -203,9 +219,13 @@ class ServeProcesses:
     def _start_store(self) -> None:
         self._progress("starting the store")
         arguments = ["--store", str(self.store_dir), "--listen", self.store_address]
+        keep_fds = []
+        if self._metrics is not None:
+            keep_fds = [self._metrics.fileno()]
+            arguments += ["--metrics-fd", str(keep_fds[0])]
         self._store = Keeper(
             "store",
-            lambda on_exit: self._child("store", arguments, on_exit),
+            lambda on_exit: self._child("store", arguments, on_exit, keep_fds),
             self._progress,
             _START_S["store"],
         )
@@ -251,7 +271,7 @@ def _said() -> Iterator[None]:
         raise ServeError(f"cannot start: {e.strerror or e}{where}; make room, or set TMPDIR") from e
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """A listening socket; port 0 = any free one. Raises ServeError when the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -263,7 +283,7 @@ def listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise ServeError(
             f"cannot listen on {host}, port {port} ({(e.strerror or str(e)).lower()}): "
-            "choose another one with --port"
+            f"choose another one with {option}"
         ) from None
     return listening
 

@@ -251,6 +251,11 @@ class StoreStub:
                 request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.InfoRequest.SerializeToString,
                 response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.InfoReply.FromString,
                 _registered_method=True)
+        self.Maintain = channel.unary_stream(
+                '/tenantscope.v1.Store/Maintain',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRows.FromString,
+                _registered_method=True)
 
 
 class StoreServicer:
@@ -269,6 +274,13 @@ class StoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Maintain(self, request, context):
+        """An act of upkeep, by name (telemetry/upkeep.py): sizes, retention, backup, forget.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -281,6 +293,11 @@ def add_StoreServicer_to_server(servicer, server):
                     servicer.Info,
                     request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.InfoRequest.FromString,
                     response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.InfoReply.SerializeToString,
+            ),
+            'Maintain': grpc.unary_stream_rpc_method_handler(
+                    servicer.Maintain,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRows.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -338,6 +355,33 @@ class Store:
             '/tenantscope.v1.Store/Info',
             telemetry_dot_proto_dot_tenantscope__pb2.InfoRequest.SerializeToString,
             telemetry_dot_proto_dot_tenantscope__pb2.InfoReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Maintain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tenantscope.v1.Store/Maintain',
+            telemetry_dot_proto_dot_tenantscope__pb2.QueryRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.QueryRows.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,15 @@ from tests.telemetry.delivered import (
 )
 
 WINDOW = {"start": T0, "end": T0 + 120}
+# Whatever a named query may ask for.
+ASKED: dict[str, Any] = WINDOW | {
+    "by": "day", "request_id": "q7", "tenant": "a", "engine": "e1", "run_id": "r1", "pool": "main",
+}  # fmt: skip
+SELECT = """
+    SELECT tenant, bucket_start, sum(output_tokens) AS tokens, list(oldest_wait_s) AS oldest,
+           any_value(ttft) AS ttft
+    FROM tenant_minute GROUP BY ALL ORDER BY ALL
+"""
 
 
 def incident() -> list[Batch]:
@@ -90,8 +99,9 @@ def answers(source: Source) -> dict[str, Any]:
     """Everything a source can be asked."""
     found: dict[str, Any] = dict(everything(source))
     for query in queries().values():
-        window = {k: v for k, v in WINDOW.items() if k in query.parameters}
-        found[f"query {query.name}"] = source.query(query.name, **window)
+        asked = {k: ASKED[k] for k in query.parameters}
+        found[f"query {query.name}"] = source.query(query.name, **asked)
+    found["sql"] = source.query("sql", text=SELECT, most_rows=10, timeout_s=10.0)
     found["span"] = source.span()
     return found
 
@@ -325,4 +335,4 @@ def test_every_query_says_what_it_is_about() -> None:
     assert {"token_totals", "reconcile", "span"} <= set(queries())
     for query in queries().values():
         assert query.about[0].isupper()
-        assert query.parameters <= {"start", "end"}
+        assert query.parameters <= set(ASKED)

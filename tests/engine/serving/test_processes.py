@@ -184,6 +184,63 @@ def test_a_port_in_use_is_said_with_the_port_before_anything_starts(
     assert heard == []
 
 
+SERVES_METRICS = """
+    import os, signal, socket, sys
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    listening = socket.socket(fileno=int(sys.argv[sys.argv.index("--metrics-fd") + 1]))
+    print("ready", flush=True)
+    while True:
+        connection, _ = listening.accept()
+        connection.recv(65536)
+        pid = str(os.getpid())
+        head = f"HTTP/1.1 200 OK\\r\\ncontent-length: {len(pid)}\\r\\n\\r\\n"
+        connection.sendall((head + pid).encode())
+        connection.close()
+"""
+
+
+def test_the_metrics_port_outlives_a_store_that_is_started_again(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    lines, hear = hearing()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    made = modules(store=SERVES_METRICS)
+    with serve(tmp_path, made, progress=hear, metrics_port=port) as processes:
+        url = processes.metrics_url
+        assert url == f"http://127.0.0.1:{port}/metrics"
+        first = all_pids(processes)[0]
+        assert httpx.get(url).text == str(first)
+        os.kill(first, signal.SIGKILL)
+        heard_until(lines, "starting it again")
+        assert httpx.get(url, timeout=30).text == str(all_pids(processes)[0]) != str(first)
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # given back
+
+
+def test_a_taken_metrics_port_is_said_before_anything_starts(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    heard: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServeError, match=rf"port {port} .*--metrics-port"):
+            serve(tmp_path, modules(), metrics_port=port, progress=heard.append).start()
+    assert heard == []
+
+
+def test_metrics_are_off_unless_asked_for(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    says = GOOD.replace('"progress: halfway"', '"progress:", *sys.argv[1:]')
+    lines, hear = hearing()
+    with serve(tmp_path, modules(store=says), progress=hear) as processes:
+        assert processes.metrics_url is None
+    said = [line for line in heard_until(lines, "starting the worker") if "--listen" in line]
+    assert len(said) == 1
+    assert "--metrics" not in said[0]
+
+
 def test_an_address_off_loopback_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ServeError, match="loopback only"):
         ServeProcesses(Settings(), tmp_path, host="0.0.0.0")

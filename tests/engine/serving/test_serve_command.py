@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -96,7 +97,11 @@ def started(tmp_path: Path, wait: str, before: str = "") -> subprocess.Popen[str
         text=True,
     )
     assert child.stdout is not None
-    assert child.stdout.readline() == "http://127.0.0.1:1\n"
+    # Byte by byte: what a buffered reader takes beyond the line, `communicate` would not see.
+    fd, said = child.stdout.fileno(), b""
+    while not said.endswith(b"\n") and (byte := os.read(fd, 1)):
+        said += byte
+    assert said == b"http://127.0.0.1:1\n"
     return child
 
 
