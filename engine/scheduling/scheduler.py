@@ -39,6 +39,7 @@ TIMEOUTS = {
     "queue_timeout": "queue_timeout: it waited longer than its tenant lets a request wait",
     "deadline": "deadline: it was not finished in the time its tenant gives a request",
 }
+UNLOADED = "its adapter has been unloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,13 @@ class Scheduler:
         if ask.adapter is not None:
             if not self._residency.knows(ask.adapter):
                 return f"adapter {ask.adapter_name or ask.adapter} is not known to this pool"
-            beside = max(beside, self._residency.pages_needed(ask.adapter))
+            size = self._residency.pages_needed(ask.adapter)
+            if size > self._pool.most_adapter_pages:
+                return (
+                    f"its adapter needs {size} pages; "
+                    f"the pool lets adapters take {self._pool.most_adapter_pages}"
+                )
+            beside = max(beside, size)
         if needed + beside > self._pool.pages:
             return (
                 f"the request and its adapter need {needed + beside} pages; "
@@ -254,9 +261,11 @@ class Scheduler:
         then it leaves. True: it has left already."""
         self._book.advance(self._ledger.now)
         gone = self._residency.unload(key, self._ledger.now)
+        if gone:
+            self._ledger.adapter(key).resident.set(0, self._ledger.now)
         for request in [r for r in self._endings.live.values() if r.ask.adapter == key]:
             if request.state is not State.RUNNING:
-                self._endings.end(request, Outcome.FAILED, "its adapter has been unloaded")
+                self._endings.end(request, Outcome.FAILED, UNLOADED)
         return gone
 
     def use_policy(self, policy: str) -> str:
@@ -272,15 +281,9 @@ class Scheduler:
 
     def overdue(self, now: float) -> None:
         """Book gap targets passed by sequences that have begun and get no token: running ones in
-        a step that takes too long, and preempted ones (at the front of their queues)."""
+        a step that takes too long, and preempted ones."""
         cohort = self._running.cohort
-        begun = list(self._running.sequences.values())
-        for queue in self._waiting.queues.values():
-            for request in queue:
-                if not request.preemptions:
-                    break
-                begun.append(request)
-        for request in begun:
+        for request in (*self._running.sequences.values(), *self._waiting.preempted.values()):
             last = cohort.last_token_s(request)
             if last is not None:
                 self._ledger.gap(request.ask.request_id, now - last)
@@ -294,16 +297,20 @@ class Scheduler:
         self._step += 1
         step, limits = self._step, self._limits
         waiting, running, cohort = self._waiting, self._running, self._running.cohort
-        for request, reason in list(waiting.overdue(now)):
+        for request, reason in waiting.overdue(now):
             self._endings.end(request, Outcome.TIMED_OUT, TIMEOUTS[reason])
         waiting.begin_plan()
-        self._prefetch.begin()
+        self._prefetch.begin(self.expected_step_s)
         running.compose(step)
-        running.grow(now)
+        for request in running.grow(now):
+            # Its adapter drained, and may have left with it: it could never start again.
+            if request.ask.adapter is not None and not self._residency.knows(request.ask.adapter):
+                self._endings.end(request, Outcome.FAILED, UNLOADED)
         # Decode rows first, so that a long prefill never starves them; then whoever overtakes the
         # prefills under way, those prefills (who was left out last goes first), and admissions.
         budget = self._budget()
         parts: list[Part] = []
+        stop: str | None = None
         if running.filling:
             filling = sorted(running.filling.values(), key=lambda r: r.last_step)
             self._admission.admit(budget, parts, now, step, filling)
@@ -311,13 +318,18 @@ class Scheduler:
                 part = running.part(request, budget, step)
                 if part is not None:
                     parts.append(part)
-        stop = self._admission.admit(budget, parts, now, step, ())
+                elif not budget.has_place(request.ask.adapter):
+                    # Else new rows would keep the adapters of this step in the next ones too, and
+                    # a prefill under way would wait for its place for ever.
+                    stop = "budget"
+        if stop is None:
+            stop = self._admission.admit(budget, parts, now, step, ())
         if stop is None:
             # Whoever arrives from now on waits for a slot, or for this step to end.
             stop = "slot" if len(running) >= limits.slots else "budget"
         waiting.end_plan(stop)
         self._shared_reason = stop
-        if waiting.queues and limits.prefetch and self._residency.known:
+        if self._residency.known:
             ahead = waiting.policy.scan()
             try:
                 self._prefetch.look_ahead(
@@ -334,6 +346,8 @@ class Scheduler:
         plan = self._as_plan(step, parts, budget.beside)
         self._tell.begin(step, cost, plan, self.costs.version, stop, waiting.examined.values())
         left = self._residency.take_left()
+        for key in left:
+            self._ledger.adapter(key).resident.set(0, now)
         return Planned(
             plan,
             self._tell.take_forgotten() + left,
@@ -399,10 +413,11 @@ class Scheduler:
         waiting, running = self._waiting, self._running
         if not running.steady or not running.cohort.rows:
             return 0
-        if waiting.count and self._shared_reason != "slot":
-            return 0
-        if len(running) < self._limits.slots and waiting.count:
-            return 0
+        if waiting.count:
+            if self._shared_reason != "slot" or len(running) < self._limits.slots:
+                return 0
+            if self._limits.prefetch and self._residency.known:
+                return 0  # counters change who the heads are, and so what is fetched for them
         return running.cohort.steady_steps(most)
 
     def jump(self, ends: Sequence[float], predicted_s: Sequence[float]) -> int:

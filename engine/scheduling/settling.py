@@ -58,9 +58,15 @@ class Settling:
         now = self._ledger.now
         cohort, end = self._running.cohort, self._endings.end
         stall, scale = _stall(cost, elapsed_s)
+        if stall:
+            for part in parts:  # of rows that fail too: their time has passed like the others'
+                if part.request.state is State.RUNNING:
+                    part.request.stall_s += stall - part.cost_s * scale
         for request_id, why in outcome.failed.items():
             failed = self._endings.live.get(request_id)
             if failed is not None:
+                if failed in cohort:
+                    failed.stall_s += stall
                 end(failed, Outcome.FAILED, why)
         work: dict[str, TenantWork] = {}
         made = len(cohort)
@@ -72,7 +78,6 @@ class Settling:
             done = work.get(request.tenant)
             if done is None:
                 done = work[request.tenant] = TenantWork()
-            request.stall_s += stall - part.cost_s * scale
             self._computed(request, part, done)
             if part.samples:
                 done.output += 1

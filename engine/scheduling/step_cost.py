@@ -40,9 +40,7 @@ def step_cost(
         cost = costs.prefill_token_s * part.count + costs.context_token_s * context
         adapter = part.request.ask.adapter
         if adapter is not None:
-            users = cohort.adapters.get(adapter)
-            rows = beside[adapter] + (users.rows if users is not None else 0)
-            cost += costs.adapter_s / rows
+            cost += costs.adapter_s / (beside[adapter] + cohort.adapters.get(adapter, 0))
         part.cost_s = cost
         tenant = part.request.tenant
         prefill[tenant] = prefill.get(tenant, 0.0) + cost
