@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from engine.simulation.workload import Arrival, Workload
 
 FORMATS = ("azure", "mooncake", "servegen", "vtc")
+# As in engine/simulation/hardware.py, which takes too long to import for a page of help.
+PRESET_NAMES = ("a10g-llama2-7b", "a100-80-llama2-13b", "4xh100-llama3-70b")
 TRACE_ONLY = ("form", "from_s", "speed", "tenants")
 BAR_CELLS, FEWEST_BAR_CELLS = 30, 8
 BAR_EVERY_S = 0.1
@@ -95,8 +97,8 @@ class _Path(click.ParamType[Path]):
 @click.option("--tenants", type=click.IntRange(1, MOST_TENANTS), default=8, metavar="N",
               help="Spread a trace that names no tenants over so many (8).")  # fmt: skip
 @click.option("--preset", metavar="NAME",
-              help="Hardware, model and pool sizes in place of the workload's; a wrong name lists "
-              "them.")  # fmt: skip
+              help="Hardware, model and pool sizes in place of the workload's: "
+              f"{', '.join(PRESET_NAMES)}.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, LARGEST_SEED), metavar="N",
               help="Instead of the workload's own.")  # fmt: skip
 @click.option("--until", "until_s", type=_Seconds(min=0, min_open=True), metavar="SECONDS",
@@ -172,8 +174,8 @@ def simulate(
     else:
         _show(results, top)
     if store is not None:
-        click.echo(f"the telemetry is in {store}; explain it with\n"
-                   f"  tenantscope postmortem report --store {shlex.quote(str(store))}", err=True)  # fmt: skip
+        explain = f"tenantscope postmortem report --store {shlex.quote(str(store))}"
+        click.echo(f"the telemetry is in {store}; explain it with\n  {explain}", err=True)
 
 
 class _Plan:

@@ -111,6 +111,11 @@ class PagePool:
         return min(len(self._free), self._adapter_cap - self._adapter_used)
 
     @property
+    def adapters(self) -> int:
+        """Adapters that hold pages, loading ones included."""
+        return len(self._adapters)
+
+    @property
     def most_adapter_pages(self) -> int:
         """Pages that adapters may ever hold together: all but the KV's floor."""
         return self._adapter_cap

