@@ -12,7 +12,6 @@ machine takes the core away now and then), and how p50 grows against log(tenants
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import random
@@ -22,6 +21,7 @@ import time
 from engine.arguments import count, counts
 from engine.chronicle import KnownAdapter
 from engine.clock import TurnedClock
+from engine.collector import few_collections
 from engine.config import POLICIES, Limits, Settings, Tenant
 from engine.core import EngineCore
 from engine.costs import CostModel
@@ -97,32 +97,30 @@ def measure(
     for name in names * max(2, 4 * running // tenants):
         submit(name)
     plans, settles = [], []
-    gc.collect()
-    gc.freeze()
-    for step in range(steps + 600):
-        with ledger.lock:
-            ledger.tick(clock.now())
-            core._take_in()
-            began = time.thread_time()
-            planned = scheduler.plan()
-            planned_s = time.thread_time() - began
-        for order in planned.orders:
-            core._transfers.begin(order)
-        clock.turn(scheduler.expected_step_s or 0.001)
-        with ledger.lock:
-            ledger.tick(clock.now())
-            began = time.thread_time()
-            settled = scheduler.settle(planned.plan, StepOutcome(None, {}))
-            settled_s = time.thread_time() - began
-        core._over(settled.ended)
-        for _ in settled.ended:
-            submit(rng.choice(names))
-        if step >= 600:
-            plans.append(planned_s)
-            settles.append(settled_s)
-        if ledger.has_sealed:
-            ledger.take(clock.now())
-    gc.unfreeze()
+    with few_collections():  # as in a worker
+        for step in range(steps + 600):
+            with ledger.lock:
+                ledger.tick(clock.now())
+                core._take_in()
+                began = time.thread_time()
+                planned = scheduler.plan()
+                planned_s = time.thread_time() - began
+            for order in planned.orders:
+                core._transfers.begin(order)
+            clock.turn(scheduler.expected_step_s or 0.001)
+            with ledger.lock:
+                ledger.tick(clock.now())
+                began = time.thread_time()
+                settled = scheduler.settle(planned.plan, StepOutcome(None, {}))
+                settled_s = time.thread_time() - began
+            core._over(settled.ended)
+            for _ in settled.ended:
+                submit(rng.choice(names))
+            if step >= 600:
+                plans.append(planned_s)
+                settles.append(settled_s)
+            if ledger.has_sealed:
+                ledger.take(clock.now())
     plans.sort()
     settles.sort()
     return {

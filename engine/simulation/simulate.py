@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.clock import TurnedClock
+from engine.collector import few_collections
 from engine.scheduling.request import Outcome, Request
 from engine.serving.front_book import Submit
-from engine.simulation.collector import few_collections
 from engine.simulation.columns import Columns
 from engine.simulation.curves import Curves
 from engine.simulation.front import Front, PoolFront

@@ -127,8 +127,8 @@ def stories(draw, plain: bool = False):
         0.0 if plain else draw(st.sampled_from([0.0, 0.0, 0.05])),
         draw(st.booleans()),
         draw(st.sampled_from([None, None, (0.3, 2.0), (0.3, 15.0)])),
-        draw(st.sampled_from([0.05, 1.0, 10.0])),
-        draw(st.sampled_from([None, 0.05, 0.7])),
+        draw(st.sampled_from([0.2, 1.0, 10.0])),
+        draw(st.sampled_from([None, 0.1, 0.7])),
         not plain and draw(st.booleans()),
         draw(st.integers(0, 1000)),
     )
@@ -237,7 +237,9 @@ def played(story: Story, jumping: bool = True):
             world.at(at, lambda key="key-" + adapter: unload(key))
             if back is not None:
                 world.at(at + back, lambda adapter=adapter: register(adapter))
-    pool.run(until=1000.0, ticks=story.ticks, jumping=jumping)
+    if story.ticks:
+        world.every(story.ticks, 5.0, core.tick)
+    pool.run(jumping=jumping)  # until nothing is left to happen
     return pool, ended
 
 

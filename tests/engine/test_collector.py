@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from engine.simulation.collector import YOUNG, few_collections
+from engine.collector import YOUNG, few_collections
 
 
 class Ring:
