@@ -24,33 +24,37 @@ class SettingsError(ValueError):
     """A settings file cannot be used as it is."""
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file. Raises SettingsError naming the file and, for bad syntax, the line."""
-    text = ""
+def read_text(path: Path) -> str:
+    """A text file's whole text. Raises SettingsError: what is wrong with it, without its name."""
     try:
         with path.open("rb") as f:
             data = f.read(_LARGEST_FILE + 1)
-        if len(data) > _LARGEST_FILE:
-            raise SettingsError(
-                f"{path}: larger than {_LARGEST_FILE >> 20} MiB: no settings file is; "
-                "is it the right one?"
-            )
-        text = data.decode("utf-8-sig")  # some editors put a mark before the text
-        return tomllib.loads(text)
     except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file") from None
+        raise SettingsError("no such file") from None
     except IsADirectoryError:
-        raise SettingsError(f"{path}: is a folder, not a TOML file") from None
+        raise SettingsError("is a folder, not a file") from None
     except OSError as e:
-        raise SettingsError(f"{path}: cannot be read: {(e.strerror or str(e)).lower()}") from None
+        raise SettingsError(f"cannot be read: {(e.strerror or str(e)).lower()}") from None
+    if len(data) > _LARGEST_FILE:
+        raise SettingsError(f"larger than {_LARGEST_FILE >> 20} MiB: is it the right file?")
+    try:
+        return data.decode("utf-8-sig")  # some editors put a mark before the text
     except UnicodeDecodeError as e:
-        raise SettingsError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
+        raise SettingsError(f"not UTF-8 text ({e.reason} at byte {e.start})") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file. Raises SettingsError naming the file and, for bad syntax, the line."""
+    try:
+        text = read_text(path)
+    except SettingsError as e:
+        raise SettingsError(f"{path}: {e}") from None
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise SettingsError(f"{path}: not valid TOML: {e}{_line_of(e, text)}") from None
     except RecursionError:
         raise SettingsError(f"{path}: not usable TOML: nested too deep") from None
-    except SettingsError:
-        raise
     except ValueError as e:  # a number of thousands of digits
         raise SettingsError(
             f"{path}: not usable TOML: {str(e).partition(';')[0].lower()}"

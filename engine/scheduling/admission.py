@@ -1,8 +1,9 @@
 """Admission: the scan in policy order that starts waiting requests, until it stops.
 
 Owns the scan rule: whoever is looked at and refused carries its own reason, everyone not reached
-the reason for which the scan stopped. Admission may evict idle adapters and cached prefixes; it
-never preempts.
+the reason for which the scan stopped. Who is short of pages, for its KV or its adapter, is passed
+by a bounded number of times and then stops the scan. Admission may evict idle adapters and cached
+prefixes; it never preempts.
 """
 
 from __future__ import annotations
@@ -98,9 +99,15 @@ class Admission:
             prefetch.look_at(request)
             adapter = request.ask.adapter
             if adapter is not None and not prefetch.on_device(adapter):
-                ordered = prefetch.fetch(request, adapter, now, idle=not len(running))
-                group = adapter_group(adapter) if ordered else ADAPTER_SHORT
-                waiting.examine(request, group, "adapter")
+                patient = request.bypassed < self._limits.bypass
+                idle = not len(running)
+                if prefetch.fetch(request, adapter, now, idle=idle, grace=patient):
+                    waiting.examine(request, adapter_group(adapter), "adapter")
+                else:  # no pages for it: passed by as often as others that are short of pages
+                    waiting.examine(request, ADAPTER_SHORT, "adapter")
+                    if not patient:
+                        return "kv"
+                    passed_by.append(request)
                 self._next(scan, request, refused_of, each)
                 continue
             if not budget.allows(adapter):

@@ -81,6 +81,12 @@ class Cohort:
         """Take the row out, booking on it what the steps since it joined have done to it."""
         since, index = request.decoding_since, request.index
         self.sync(request)
+        ends_at = self.steps + request.ask.max_tokens - request.produced
+        ending = self._finish.get(ends_at)
+        if ending is not None and request in ending:  # it leaves early
+            ending.remove(request)
+            if not ending:
+                del self._finish[ends_at]
         if self.steps > since:
             request.last_token_s = self.last_s
             # Its first gap here was its own (`fresh`); the common ones count from the next step.

@@ -50,15 +50,15 @@ class Prefetch:
         if self._first is None:
             self._first = request
 
-    def is_first(self, request: Request) -> bool:
-        return request is self._first
-
     def on_device(self, adapter: str) -> bool:
         return self._residency.place(adapter) is Place.DEVICE
 
-    def fetch(self, request: Request, adapter: str, now: float, *, idle: bool) -> bool:
+    def fetch(
+        self, request: Request, adapter: str, now: float, *, idle: bool, grace: bool = True
+    ) -> bool:
         """Order the adapter unless it is there, on its way, or beyond the plan's bound. `idle`:
-        nothing runs, so that room can only come from the pins of others. False: pages are short."""
+        nothing runs, so that room can only come from the pins of others. `grace`: adapters in use a
+        moment ago stay. False: pages are short."""
         residency = self._residency
         if adapter not in self._fetching:
             if len(self._fetching) >= max(1, self._heads):
@@ -70,7 +70,7 @@ class Prefetch:
         keep = 0
         if self._first is not None and self._first.state is not State.RUNNING:
             keep = self._pages_for(self._first)
-        outcome = self._order(request, adapter, now, keep, grace=not idle)
+        outcome = self._order(request, adapter, now, keep, grace=grace and not idle)
         if isinstance(outcome, Short) and idle and request is self._first:
             residency.keep_only({adapter})
             outcome = self._order(request, adapter, now, keep, grace=False)

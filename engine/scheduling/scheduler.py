@@ -23,13 +23,13 @@ from engine.scheduling.budget import StepBudget
 from engine.scheduling.endings import Ending, Endings
 from engine.scheduling.parts import Part, segments
 from engine.scheduling.plan import Segment, StepOutcome, StepPlan
+from engine.scheduling.plan_cost import PlanCost, plan_cost
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.prefetch import Prefetch
 from engine.scheduling.request import Ask, Outcome, Request, State
 from engine.scheduling.rights import Rights
 from engine.scheduling.running import Running
 from engine.scheduling.settling import Settled, Settling
-from engine.scheduling.step_cost import StepCost, step_cost
 from engine.scheduling.telling import Teller
 from engine.scheduling.waiting import Waiting
 from engine.scheduling.waits import WaitBook
@@ -106,7 +106,7 @@ class Scheduler:
         self._arrivals = 0
         self._step = 0
         self._step_started_s = now
-        self._step_cost: StepCost | None = None
+        self._step_cost: PlanCost | None = None
         self._parts: list[Part] = []
         self._shared_reason = "budget"
 
@@ -334,7 +334,7 @@ class Scheduler:
         self._step_started_s = now
         cost = None
         if parts or cohort.rows:
-            cost = step_cost(self.costs, cohort, parts, budget.beside)
+            cost = plan_cost(self.costs, cohort, parts, budget.beside)
         self._step_cost = cost
         plan = self._as_plan(step, parts, budget.beside)
         self._tell.begin(step, cost, plan, self.costs.version, stop, waiting.examined.values())
@@ -422,7 +422,7 @@ class Scheduler:
         if waiting.count:
             if self._shared_reason != "slot" or len(running) < self._limits.slots:
                 return 0
-            if self._limits.prefetch and self._residency.known:
+            if self._limits.prefetch and not self._residency.everything_on_device:
                 return 0  # counters change who the heads are, and so what is fetched for them
         return running.cohort.steady_steps(most)
 

@@ -24,6 +24,8 @@ _RANK_BYTES = 610_560  # one rank on all of its projections: 30 x 10,176 values 
 _ATTENTION_RANK_BYTES = 230_400  # on those of attention: 30 x 3,840
 _LINK_BYTES_PER_S = 5e8
 
+MOST_PAGES = 1 << 25  # each is kept account of: a few gigabytes of this machine's memory
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -152,6 +154,12 @@ def check(setup: Setup) -> None:
                 f"{where}: pool_bytes = {limits.pool_bytes} is less than two pages of {page} bytes "
                 f"(page_tokens = {limits.page_tokens}) on {setup.machine.name}: give at least "
                 f"{16 * page} bytes, or smaller pages"
+            )
+        if pages * pool.replicas > MOST_PAGES:
+            raise WorkloadError(
+                f"{where}: pool_bytes = {limits.pool_bytes} is {pages} pages of {page} bytes on "
+                f"each of replicas = {pool.replicas}: at most {MOST_PAGES} together are "
+                "simulated; lower pool_bytes, or take larger pages"
             )
         kv_floor, adapter_floor = floor_pages(limits, page)
         if kv_floor + adapter_floor > pages:

@@ -29,7 +29,7 @@ from engine.simulation.arrivals import (
     Steady,
 )
 from engine.simulation.lengths import LONGEST, Even, Lengths, Lognormal, RecordedLengths
-from telemetry.settings import Reader, SettingsError
+from telemetry.settings import Reader, SettingsError, read_text, shown
 
 SMALLEST_CV, LARGEST_CV = 0.01, 100.0
 MOST_PER_S = 1e6  # beyond it instants run together, and time would stand still
@@ -89,8 +89,11 @@ def _recorded(r: Reader, folder: Path, span_s: float) -> Recorded:
         key, at = "times_s", r.numbers("times_s")
     else:
         key, at = "times_file", _numbers_in(r, "times_file", folder)
-    if not at or at[0] < 0 or not all(math.isfinite(a) for a in at):
-        raise r.fail(key, "expected instants >= 0, in seconds since start_s")
+    if not at:
+        raise r.fail(key, "expected instants, in seconds since start_s; there are none")
+    for i, instant in enumerate(at):
+        if not 0 <= instant < math.inf:
+            raise r.fail(key, f"instant {i + 1} = {instant:g}: expected seconds >= 0")
     for i, (before, after) in enumerate(itertools.pairwise(at)):
         if after < before:
             raise r.fail(key, f"instant {i + 2} = {after:g} comes before {before:g}: sort them")
@@ -135,8 +138,11 @@ def _distribution(r: Reader, folder: Path) -> Lengths:
         lengths = _lognormal(r, way)
     else:
         tokens = r.numbers("recorded") if way == "recorded" else _numbers_in(r, "file", folder)
-        if not tokens or any(not 1 <= t <= LONGEST or t != int(t) for t in tokens):
-            raise r.fail(way, "expected whole numbers >= 1")
+        if not tokens:
+            raise r.fail(way, "expected whole numbers >= 1; there are none")
+        for i, t in enumerate(tokens):
+            if not 1 <= t <= LONGEST or t != int(t):
+                raise r.fail(way, f"number {i + 1} = {t:g}: expected whole numbers >= 1")
         lengths = RecordedLengths(tuple(int(t) for t in tokens))
     r.done()
     return lengths
@@ -158,11 +164,9 @@ def _numbers_in(r: Reader, key: str, folder: Path) -> tuple[float, ...]:
     """One number a line, in a file beside the workload; blank lines and `#` lines are passed."""
     path = folder / r.text(key)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as e:
-        raise r.fail(key, f"cannot be read: {(e.strerror or str(e)).lower()}") from None
-    except UnicodeDecodeError:
-        raise r.fail(key, "expected a text file, UTF-8, one number a line") from None
+        lines = read_text(path).splitlines()
+    except SettingsError as e:
+        raise r.fail(key, f"{e}; expected a text file, one number a line") from None
     found: list[float] = []
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -171,5 +175,5 @@ def _numbers_in(r: Reader, key: str, folder: Path) -> tuple[float, ...]:
         try:
             found.append(float(text))
         except ValueError:
-            raise r.fail(key, f"line {number}: {text!r} is no number") from None
+            raise r.fail(key, f"line {number}: {shown(text)} is no number") from None
     return tuple(found)

@@ -298,10 +298,11 @@ def assert_nothing_is_left(pool) -> None:
     assert (holdings.kv, holdings.adapters) == ({}, {})
     assert scheduler._residency.pinned_bytes() == 0
     cohort, tenants = scheduler._running.cohort, core.ledger._tenants
-    assert not (cohort.rows or cohort.adapters or cohort.context)
+    assert cohort.context == len(cohort.rows) == len(cohort.adapters) == 0
     assert not cohort.rows_of.any()
     waiting = scheduler._waiting
-    assert not (waiting.queues or waiting.examined or waiting.preempted or scheduler._endings.live)
+    for those in (waiting.queues, waiting.examined, waiting.preempted, scheduler._endings.live):
+        assert not those
     for levels in (tenants.waiting, tenants.running, tenants.kv, tenants.adapters):
         assert not (abs(levels.values) > 1e-3).any()
     assert all(g.population == 0 for g in core.ledger._matrix._groups.values())

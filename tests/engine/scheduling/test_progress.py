@@ -281,3 +281,20 @@ def test_a_prefill_under_way_is_not_kept_from_the_step_by_adapters_that_keep_com
     row = next(r for r in pool.requests() if r.request_id == long)
     # z may overtake until it has had as much as y, by counters; then the step is y's.
     assert row.wait_budget_s < 3.0
+
+
+def test_a_head_whose_adapter_finds_no_room_is_passed_by_a_bounded_number_of_times():
+    """Two adapters fill the room and are never out of use; a third one is asked for once."""
+    pool = make_pool(
+        ("a", "b", "c"), slots=8, adapters={"x": 12, "y": 12, "z": 12}, pages=34,
+        link_bytes_per_s=1e8, prefix_cache=False,
+    )  # fmt: skip
+    for i in range(100):
+        pool.ask(0.1 * i, "a", 10, 20, "x")
+        pool.ask(0.1 * i + 0.05, "b", 10, 20, "y")
+    third = pool.ask(1.0, "c", 10, 4, "z")
+    pool.run()
+    row = next(r for r in pool.requests() if r.request_id == third)
+    passed = [r for r in pool.requests() if row.arrived < r.first_scheduled < row.first_scheduled]
+    assert len(passed) <= 8 + 8  # by those who passed, and those who ran already
+    assert row.wait_adapter_s < 1.5

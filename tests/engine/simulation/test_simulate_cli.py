@@ -239,11 +239,14 @@ def test_what_was_answered_503_stands_in_no_row(workload, tmp_path, capsys):
     [
         ("kv_floor_bytes = 39_999_999", ["kv_floor_bytes = 39999999", "whole pages"]),
         ("kv_floor_bytes = 36_000_000", ["adapter 'x'", "may take", "kv_floor_bytes = 36000000"]),
+        ("pool_bytes = 9_000_000_000_000_000", ["pool_bytes = 9000000000000000", "replicas = 1"]),
         ("page_tokens = 1_000_000", ["page_tokens = 1000000", "two pages"]),
     ],
 )
 def test_sizes_that_cannot_be_are_said_with_file_pool_key_and_value(workload, capsys, limits, said):
-    Path(workload).write_text(WORKLOAD.replace("[limits]", f"[limits]\n{limits}"))
+    usual = "pool_bytes = 40_000_000\n"
+    whole = limits + "\n" if limits.startswith("pool_bytes") else limits + "\n" + usual
+    Path(workload).write_text(WORKLOAD.replace(usual, whole))
     assert invoke(["simulate", workload]) == USAGE
     err = capsys.readouterr().err
     for word in (workload, "pool 'main'", *said):
