@@ -21,6 +21,7 @@ from engine.memory.residency import LoadOrder, Residency
 from engine.scheduling.admission import Admission
 from engine.scheduling.budget import StepBudget
 from engine.scheduling.endings import Ending, Endings
+from engine.scheduling.fitting import why_impossible
 from engine.scheduling.parts import Part, segments
 from engine.scheduling.plan import Segment, StepOutcome, StepPlan
 from engine.scheduling.plan_cost import PlanCost, plan_cost
@@ -157,44 +158,6 @@ class Scheduler:
         if any(q and not len(q) for q in self._waiting.queues.values()):
             raise ValueError("an empty queue stands among those that wait")
 
-    def why_impossible(self, ask: Ask) -> str | None:
-        """Why this request could never be served, in a sentence with both numbers."""
-        if not ask.prompt or ask.max_tokens < 1:
-            return (
-                f"a prompt of {len(ask.prompt)} tokens and max_tokens {ask.max_tokens}: "
-                "both must be at least 1"
-            )
-        tokens = len(ask.prompt) + ask.max_tokens
-        if tokens > self._limits.max_context:
-            return (
-                f"prompt and max_tokens are {tokens} tokens; "
-                f"a request may hold {self._limits.max_context}"
-            )
-        needed = self._running.pages_for(tokens - 1)  # the last token is never attended
-        beside = self._pool.adapter_floor_pages
-        if ask.adapter is not None:
-            if not self._residency.knows(ask.adapter):
-                return f"adapter {ask.adapter_name or ask.adapter} is not known to this pool"
-            size = self._residency.pages_needed(ask.adapter)
-            if size > self._pool.most_adapter_pages:
-                return (
-                    f"its adapter needs {size} pages; "
-                    f"the pool lets adapters take {self._pool.most_adapter_pages}"
-                )
-            beside = max(beside, size)
-        if needed + beside > self._pool.pages:
-            return (
-                f"the request and its adapter need {needed + beside} pages; "
-                f"the pool has {self._pool.pages}"
-            )
-        return None
-
-    def _why_broken(self, ask: Ask) -> str | None:
-        if ask.adapter is None:
-            return None
-        why = self._residency.broken(ask.adapter, self._ledger.now)
-        return None if why is None else f"its adapter could not be loaded: {why}"
-
     # -- the outside world, between steps
 
     def prefix_keys(self, ask: Ask) -> tuple[bytes, ...] | None:
@@ -227,7 +190,9 @@ class Scheduler:
             self._ledger.count(ask.tenant, "adapter_lookups")
             self._ledger.count(ask.tenant, f"found_{found}")
             self._ledger.adapter(ask.adapter).lookups += 1
-        impossible = self.why_impossible(ask) or self._why_broken(ask)
+        impossible = why_impossible(
+            ask, self._limits, self._pool, self._residency, self._ledger.now
+        )
         if impossible is not None:
             self._endings.end(request, Outcome.FAILED, impossible)
 
