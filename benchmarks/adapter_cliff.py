@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from engine.arguments import amount, amounts, counts, span
 from engine.config import PoolSpec, Tenant
 from engine.simulation.hardware import PRESETS
 from engine.simulation.popularity import generator
@@ -181,16 +182,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=120.0, help="virtual seconds a run")
-    parser.add_argument("--link", type=float, default=0.25, help="GB/s")
-    parser.add_argument("--rates", default=",".join(f"{r:g}" for r in TURNS_PER_S))
-    parser.add_argument("--adapters", default=",".join(map(str, ADAPTERS)))
+    parser.add_argument("--seconds", type=span, default=120.0, help="virtual seconds a run")
+    parser.add_argument("--link", type=amount, default=0.25, help="GB/s")
+    parser.add_argument("--rates", type=amounts, default=",".join(f"{r:g}" for r in TURNS_PER_S))
+    parser.add_argument("--adapters", type=counts, default=",".join(map(str, ADAPTERS)))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    counts = [int(n) for n in args.adapters.split(",")]
     tables = [
-        [play(n, prefetch, args.seconds, args.link, float(rate)) for n in counts]
-        for rate in args.rates.split(",")
+        [play(n, prefetch, args.seconds, args.link, rate) for n in args.adapters]
+        for rate in args.rates
         for prefetch in (True, False)
     ]
     if args.json:

@@ -16,6 +16,7 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
+from engine.errors import WorkloadError
 from engine.simulation.fit import MeasuredStep, errors, fit_steps
 from engine.simulation.hardware import A100_80, H100, LLAMA2_70B, PRESETS
 from engine.simulation.roofline import Roofline, StepShape
@@ -51,7 +52,10 @@ def main() -> None:
     table = parser.parse_args().table
     if not table.exists():
         raise SystemExit(f"{table}: no such file; name the Splitwise table")
-    measured = read_splitwise(table)
+    try:
+        measured = read_splitwise(table)
+    except (WorkloadError, OSError, UnicodeDecodeError) as e:
+        raise SystemExit(f"{table}: not the Splitwise table: {e}") from None
     print(f"measured steps (Splitwise, ISCA 2024): {table.name}")
     print(f"left out, faster than the accelerators can be: {measured.impossible} prefill steps")
     head = f"{'machine':32} {'steps':>6} {'tested':>6} {'median':>7} {'p95':>7} {'worst':>7}"

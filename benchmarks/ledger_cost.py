@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.arguments import count
 from telemetry.interference import SHARED
 from telemetry.ledger import Ledger, PoolFacts
 from telemetry.records import RequestRecord
@@ -221,11 +222,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--running", type=int, default=256)
-    parser.add_argument("--tenants", type=int, default=1000)
-    parser.add_argument("--requests", type=int, default=4, help="that end and start in each step")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--running", type=count, default=256)
+    parser.add_argument("--tenants", type=count, default=1000)
+    parser.add_argument("--requests", type=count, default=4, help="that end and start in each step")
+    parser.add_argument("--steps", type=count, default=3000)
+    parser.add_argument("--repeats", type=count, default=20)
     parser.add_argument("--model", default="smollm2-135m", help="for the real step; none = skip")
     args = parser.parse_args()
     life, a_step, a_request = ledger_side(args.running, args.tenants, args.requests, args.steps)

@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from engine.arguments import amount, count
 from engine.config import PoolSpec, Tenant
 from engine.simulation.hardware import PRESETS
 from engine.simulation.roofline import Mix
@@ -159,9 +160,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--step-s", type=float, default=0.05, help="the bound")
-    parser.add_argument("--prompt", type=int, default=65_536, help="tokens of a long prompt")
-    parser.add_argument("--prompts", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--step-s", type=amount, default=0.05, help="the bound")
+    parser.add_argument("--prompt", type=count, default=65_536, help="tokens of a long prompt")
+    parser.add_argument("--prompts", type=count, nargs="+", default=[1, 4])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     bounded = [play(n, options.prompt, options.step_s) for n in options.prompts]

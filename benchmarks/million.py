@@ -16,10 +16,10 @@ an empty engine and its books: less is under way, and steps are smaller, than la
 
 Printed: wall, CPU time of the process (on a shared machine the smaller one), requests a second of
 wall, simulated seconds a second, peak RSS, microseconds of wall a step and a request, requests a
-step, the adapters' hit rate, TTFT, and each size's time a request beside the first's; bytes a
+step, the adapters' hit rate, TTFT, and each size's CPU time a request beside the first's; bytes a
 request are those above what the process had before its first.
 
---load 1.2 shows a backlog: steps are full, so that what a step costs is shared by more requests.
+--load 1.2 shows a backlog: fuller steps, and a queue to scan at each of them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
+from engine.arguments import amount, count, counts
 from engine.config import PoolSpec, Tenant
 from engine.simulation.arrivals import Process, Spacing, Steady
 from engine.simulation.hardware import PRESETS, Preset
@@ -195,8 +196,8 @@ def show(runs: list[Run]) -> None:
     )
     print(
         f"{'requests':>9}{'wall':>9}{'CPU':>9}{'requests/s':>12}{'sim s/s':>9}{'peak RSS':>10}"
-        f"{'us/step':>9}{'us/req':>8}{'req/step':>10}{'hit rate':>10}{'TTFT p50/p99':>18}{'time/req':>10}"
-        f"{'bytes/req':>11}"
+        f"{'us/step':>9}{'us/req':>8}{'req/step':>10}{'hit rate':>10}{'TTFT p50/p99':>18}"
+        f"{'CPU/req':>10}{'bytes/req':>11}"
     )
     for r in runs:
         bytes_each = (r.rss_bytes - r.empty_rss_bytes) / r.requests
@@ -205,7 +206,7 @@ def show(runs: list[Run]) -> None:
             f"{r.simulated_s_per_s:>9,.0f}{r.rss_bytes / 2**20:>6,.0f} MiB{r.us_a_step:>9,.0f}"
             f"{r.us_a_request:>8.1f}{r.requests_a_step:>10.2f}{r.hit_rate:>10.1%}"
             f"{f'{r.ttft_p50_s:.2f} / {r.ttft_p99_s:.2f} s':>18}"
-            f"{r.us_a_request / first.us_a_request:>8.2f} x{bytes_each:>11,.0f}"
+            f"{(r.cpu_s / r.requests) / (first.cpu_s / first.requests):>8.2f} x{bytes_each:>11,.0f}"
         )
     last = runs[-1]
     print()
@@ -221,15 +222,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--grow", help="several sizes, smallest first, each in its own process")
-    parser.add_argument("--load", type=float, default=LOAD, help="of the capacity")
+    parser.add_argument("--requests", type=count, default=1_000_000)
+    parser.add_argument(
+        "--grow", type=counts, help="several sizes, smallest first, each in its own process"
+    )
+    parser.add_argument("--load", type=amount, default=LOAD, help="of the capacity")
     parser.add_argument("--profile", action="store_true", help="and where the time goes")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     profile = cProfile.Profile() if args.profile else None
     if args.grow:
-        runs = [apart(int(n), args.load) for n in args.grow.split(",")]
+        runs = [apart(n, args.load) for n in args.grow]
     else:
         runs = [play(args.requests, args.load, profile)]
     if args.json:

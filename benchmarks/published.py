@@ -43,6 +43,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.arguments import amount
 from engine.config import PoolSpec, Tenant
 from engine.simulation.arrivals import OnOff, Process, Ramp, Rate, Spacing, Steady
 from engine.simulation.columns import Columns
@@ -335,6 +336,11 @@ def show(suite: Suite, p: Pair) -> None:
     print(flush=True)
 
 
+def _slowdown(text: str) -> float | None:
+    """None = auto: as it is calibrated."""
+    return None if text == "auto" else amount(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -344,14 +350,14 @@ def main() -> None:
     kinds = ["own", "recorded"]
     parser.add_argument("--arrivals", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--trace-dir", type=Path, default=TRACES)
-    parser.add_argument("--slowdown", action="append", help="a factor, or auto; may be repeated")
-    parser.add_argument("--seconds", type=float, default=SPAN_S, help="of arrivals")
+    parser.add_argument(
+        "--slowdown", type=_slowdown, action="append", help="a factor, or auto; may be repeated"
+    )
+    parser.add_argument("--seconds", type=amount, default=SPAN_S, help="of arrivals")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     span_s = options.seconds
-    slowdowns = [
-        calibrated(span_s) if s == "auto" else float(s) for s in options.slowdown or ("1", "auto")
-    ]
+    slowdowns = [calibrated(span_s) if s is None else s for s in options.slowdown or (1.0, None)]
     told = not options.json
     results = []
     for suite in (s for s in SUITES if s.name in options.suite):

@@ -20,6 +20,7 @@ import json
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 
+from engine.arguments import span
 from engine.config import Limits, Settings, Tenant
 from engine.scheduling.quota import Admitted, QuotaDoor
 
@@ -129,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=300.0, help="virtual seconds a run")
+    parser.add_argument("--seconds", type=span, default=300.0, help="virtual seconds a run")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     runs = {name: play(dials, options.seconds) for name, dials in DIALS.items()}

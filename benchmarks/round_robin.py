@@ -38,6 +38,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from engine.arguments import amount, count
 from engine.config import PoolSpec, Tenant
 from engine.simulation.arrivals import Process, Spacing, Steady
 from engine.simulation.fairness import paper_table
@@ -222,10 +223,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--light", type=float, nargs="+", default=[0.25, 0.5, 1.0, 2.0])
-    parser.add_argument("--heavy", type=float, nargs="+", default=[0.5, 0.75, 1.0, 1.5, 2.0, 4.0])
-    parser.add_argument("--seconds", type=float, default=120.0, help="of arrivals")
-    parser.add_argument("--slots", type=int, default=PRESET.slots)
+    parser.add_argument("--light", type=amount, nargs="+", default=[0.25, 0.5, 1.0, 2.0])
+    parser.add_argument("--heavy", type=amount, nargs="+", default=[0.5, 0.75, 1.0, 1.5, 2.0, 4.0])
+    parser.add_argument("--seconds", type=amount, default=120.0, help="of arrivals")
+    parser.add_argument("--slots", type=count, default=PRESET.slots)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     fair = fair_per_s(options.slots)

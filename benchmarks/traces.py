@@ -2,7 +2,7 @@
 
     python benchmarks/traces.py [--data ../shared/data] [--only mooncake] [--seconds 600] [--json]
 
-About two minutes. The traces are whole files of their authors, no part of this project; without
+About five minutes. The traces are whole files of their authors, no part of this project; without
 them it says so and shows nothing. Each with the pool it is played on:
 
     azure code, azure conv   Azure/AzurePublicDataset 2023 (Splitwise, ISCA 2024; CC-BY-4.0): an
@@ -11,7 +11,8 @@ them it says so and shows nothing. Each with the pool it is played on:
                              thousand tokens; prefix cache on. Four replicas of 4xh100-llama3-70b
     servegen 116             alibaba/ServeGen (Apache-2.0), m-large, client 116, from 1,200 s before
                              to 600 s after its onset at 597,000 s (from about 1 to 67 requests/s).
-                             It describes clients: arrivals are drawn. 4xh100-llama3-70b
+                             It describes clients: arrivals are drawn. Sixteen replicas of
+                             4xh100-llama3-70b (one would need hours for those 600 s)
     vtc ...                  Ying1123/VTC-artifact (Apache-2.0): the request lists of the published
                              runs, which are longer than their 10 minutes of arrivals where the pool
                              is overloaded. a10g-llama2-7b
@@ -31,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.arguments import amount
 from engine.config import PoolSpec, Tenant
 from engine.simulation.hardware import PRESETS
 from engine.simulation.roofline import Mix
@@ -78,7 +80,10 @@ SOURCES = (
         "mooncake", "mooncake/conversation_trace.jsonl", "mooncake", H100,
         Mix(12_000, 343, 2048, 64), 4,
     ),
-    Source("servegen 116", "servegen/m-large", "servegen", H100, None, 20, onset),
+    Source(
+        "servegen 116", "servegen/m-large", "servegen", H100,
+        Mix(2402, 111, 2048, 128), 16, onset,
+    ),
     *(
         Source(f"vtc {run}", f"vtc_synthetic/VTC_{run}.jsonl", "vtc", A10G)
         for run in ("increase", "on_off_overload", "overload", "proportional")
@@ -165,7 +170,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--only", help="traces whose name has this in it")
-    parser.add_argument("--seconds", type=float, help="only so many seconds of each trace")
+    parser.add_argument("--seconds", type=amount, help="only so many seconds of each trace")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if not args.data.is_dir():

@@ -156,7 +156,9 @@ def sentence(error: BaseException) -> str:
             return f"{error.filename}: {error.strerror}"
         if error.errno in FULL:
             return f"the output cannot be written: {error.strerror}"
-    return str(error) or type(error).__name__
+    # A library's words inside ours may come in several lines.
+    said = " ".join(line.strip() for line in str(error).splitlines())
+    return said or type(error).__name__
 
 
 def invoke(args: Sequence[str] | None = None, group: click.Command = tenantscope) -> int:

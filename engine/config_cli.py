@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from telemetry.plain import safe
+
 if TYPE_CHECKING:
     from engine.config import Settings
 
@@ -43,7 +45,7 @@ def check(file: Path, as_json: bool) -> int:
         if as_json:
             click.echo(json.dumps({"ok": False, "file": str(file), "error": str(e)}))
         else:
-            click.echo(f"not good: {e}", err=True)
+            click.echo(f"not good: {e}{_other_kind(file)}", err=True)
         return 1
     notes = list(_notes(settings))
     if as_json:
@@ -85,9 +87,22 @@ def explain(key: str | None, as_json: bool, markdown: bool) -> None:
         click.echo(config_explain.as_text(entries))
 
 
+def _other_kind(file: Path) -> str:
+    """What helps where a workload was handed in: the two files look alike."""
+    from telemetry.settings import SettingsError, read_toml
+
+    try:
+        tables = read_toml(file)
+    except SettingsError:
+        return ""
+    if not {"traffic", "incident", "fault"} & set(tables):
+        return ""
+    return f"; it looks like a workload, which is 'tenantscope simulate {file}' to read"
+
+
 def _short(settings: Settings) -> list[str]:
     """What the file says, in a few lines."""
-    lines = [f"policy {settings.policy}, model {settings.model}, engine {settings.engine!r}"]
+    lines = [f"policy {settings.policy}, model {safe(settings.model)}, engine {settings.engine!r}"]
     for pool in settings.all_pools():
         limits = pool.limits
         lines.append(
@@ -118,12 +133,19 @@ def _notes(settings: Settings) -> list[str]:
     if blocked:
         notes.append(f"blocked by a limit of 0: {_some(blocked)}")
     for name, folder in settings.adapters:
-        if not Path(folder).is_dir():
+        if not _is_dir(folder):
             notes.append(f"adapter {name!r}: there is no folder {folder}")
     workers = sum(p.replicas for p in settings.all_pools())
     if workers > 1:
         notes.append(f"{workers} workers: 'simulate' runs them together, 'serve' runs one")
     return notes
+
+
+def _is_dir(folder: str) -> bool:
+    try:
+        return Path(folder).is_dir()
+    except OSError:  # no name of a folder: too long
+        return False
 
 
 def _some(names: list[str]) -> str:

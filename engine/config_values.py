@@ -287,13 +287,13 @@ class Settings:
     )
     bucket_s: float = field(
         default=60.0,
-        metadata=key("telemetry's interval, seconds", above=0, at_most=86_400),
+        metadata=key("telemetry's interval, seconds", at_least=0.01, at_most=86_400),
     )
     provisional_s: float = field(
         default=10.0,
         metadata=key(
             "how often the open interval goes out, so that a crash loses no more",
-            above=0,
+            at_least=0.01,
             at_most=86_400,
         ),
     )

@@ -6,8 +6,12 @@ narration. Exit codes: 0 ok, 1 failed, 2 usage or a file that is refused, 130 in
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import json
 import math
+import os
+import shlex
 import shutil
 import sys
 import time
@@ -25,14 +29,18 @@ if TYPE_CHECKING:
     from engine.simulation.results import Result
     from engine.simulation.setup import Setup
     from engine.simulation.simulate import Progress
+    from engine.simulation.store_out import StoreOut
     from engine.simulation.traces.trace import Trace
     from engine.simulation.workload import Arrival, Workload
 
 FORMATS = ("azure", "mooncake", "servegen", "vtc")
+# As in engine/simulation/hardware.py, which takes too long to import for a page of help.
+PRESET_NAMES = ("a10g-llama2-7b", "a100-80-llama2-13b", "4xh100-llama3-70b")
 TRACE_ONLY = ("form", "from_s", "speed", "tenants")
-BAR_CELLS = 30
+BAR_CELLS, FEWEST_BAR_CELLS = 30, 8
 BAR_EVERY_S = 0.1
-ENDLESS = ""  # no end is known: the bar tells only how far it is
+MOST_TENANTS = 1_000_000
+LARGEST_SEED = 1 << 53  # as in a file
 
 
 class _Names(click.ParamType[tuple[str, ...]]):
@@ -64,29 +72,43 @@ class _Seconds(click.FloatRange):
         return number
 
 
+class _Path(click.ParamType[Path]):
+    """A path that is not blank: an empty variable in a script must not mean this folder."""
+
+    name = "PATH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value).strip():
+            self.fail(f"{value!r} is blank: name a file or folder", param, ctx)
+        return Path(value)
+
+
 @click.command()
-@click.argument("workload", type=click.Path(path_type=Path), required=False)
+@click.argument("workload", type=_Path(), required=False)
 @click.option("--policy", type=click.Choice(POLICIES), help="Instead of the workload's own.")
 @click.option("--compare", type=_Names(), help="The same arrivals under each of these policies.")
-@click.option("--trace", type=click.Path(path_type=Path),
+@click.option("--trace", type=_Path(),
               help="Arrivals from a trace, in place of the workload's.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMATS), help="The trace's format.")
-@click.option("--from", "from_s", type=_Seconds(min=0), default=0.0,
+@click.option("--from", "from_s", type=_Seconds(min=0), default=0.0, metavar="SECONDS",
               help="Begin so many seconds into the trace.")  # fmt: skip
-@click.option("--speed", type=_Seconds(min=0, min_open=True), default=1.0,
+@click.option("--speed", type=_Seconds(min=1e-3, max=1e6), default=1.0, metavar="TIMES",
               help="Play the trace so many times as fast.")  # fmt: skip
-@click.option("--tenants", type=click.IntRange(min=1), default=8,
+@click.option("--tenants", type=click.IntRange(1, MOST_TENANTS), default=8, metavar="N",
               help="Spread a trace that names no tenants over so many (8).")  # fmt: skip
 @click.option("--preset", metavar="NAME",
-              help="Hardware, model and pool sizes in place of the workload's; a wrong name lists "
-              "them.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), help="Instead of the workload's own.")
-@click.option("--until", "until_s", type=_Seconds(min=0, min_open=True),
+              help="Hardware, model and pool sizes in place of the workload's: "
+              f"{', '.join(PRESET_NAMES)}.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, LARGEST_SEED), metavar="N",
+              help="Instead of the workload's own.")  # fmt: skip
+@click.option("--until", "until_s", type=_Seconds(min=0, min_open=True), metavar="SECONDS",
               help="Cut at that simulated second; else all that came is served.")  # fmt: skip
-@click.option("--store", type=click.Path(path_type=Path, file_okay=False),
-              help="Write the engine's own telemetry to this new folder.")  # fmt: skip
+@click.option("--store", type=_Path(), metavar="FOLDER",
+              help="Write the engine's own telemetry to this new folder. A run that fails or is "
+              "interrupted leaves none.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
-@click.option("--top", type=click.IntRange(min=1), help="Show so many tenants, by service (20).")
+@click.option("--top", type=click.IntRange(min=1), metavar="N",
+              help="Show so many tenants, by service (20; with --json all).")  # fmt: skip
 @click.pass_context
 def simulate(
     ctx: click.Context,
@@ -152,8 +174,8 @@ def simulate(
     else:
         _show(results, top)
     if store is not None:
-        click.echo(f"the telemetry is in {store}; explain it with\n"
-                   f"  tenantscope postmortem report --store {store}", err=True)  # fmt: skip
+        explain = f"tenantscope postmortem report --store {shlex.quote(str(store))}"
+        click.echo(f"the telemetry is in {store}; explain it with\n  {explain}", err=True)
 
 
 class _Plan:
@@ -172,7 +194,9 @@ class _Plan:
     ) -> None:
         from engine.simulation.workload import read_workload
 
+        self._path = path
         self._preset = None if preset is None else _preset(preset)
+        self._trace_path = trace
         self._trace: Trace | None = None
         self._told = False
         workload = None if path is None else read_workload(path)
@@ -196,16 +220,28 @@ class _Plan:
         from engine.simulation.setup import machine_of, make_setup
 
         preset = self._preset
-        return make_setup(
-            self.workload,
-            machine=None if preset is None else machine_of(preset),
-            limits=None if preset is None else preset.limits,
-            policy=policy,
-            prefixes=self._trace is not None and self._trace.format == "mooncake",
-        )
+        try:
+            return make_setup(
+                self.workload,
+                machine=None if preset is None else machine_of(preset),
+                limits=None if preset is None else preset.limits,
+                policy=policy,
+                prefixes=self._trace is not None and self._trace.format == "mooncake",
+            )
+        except WorkloadError as e:
+            where = f"{self._path}: " if self._path is not None else ""
+            on = f" (sizes are those of --preset {preset.name})" if preset is not None else ""
+            raise WorkloadError(f"{where}{e}{on}") from None
 
     def arrivals(self) -> Iterator[Arrival]:
-        return iter(self._trace) if self._trace is not None else self.workload.stream()
+        """From the start, again for each policy. Raises WorkloadError for a trace of nothing."""
+        if self._trace is None:
+            return self.workload.stream()
+        arrivals = iter(self._trace)
+        first = next(arrivals, None)
+        if first is None:
+            raise WorkloadError(f"--trace {self._trace_path}: {self._trace.report.why_nothing()}")
+        return itertools.chain((first,), arrivals)
 
     @property
     def end_s(self) -> float:
@@ -224,7 +260,9 @@ def _preset(name: str) -> Any:
     from engine.simulation.hardware import PRESETS
 
     if name not in PRESETS:
-        raise WorkloadError(f"--preset {name!r}: expected one of {', '.join(PRESETS)}")
+        near = difflib.get_close_matches(name, PRESETS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise WorkloadError(f"--preset {name!r}: expected one of {', '.join(PRESETS)}{hint}")
     return PRESETS[name]
 
 
@@ -249,15 +287,38 @@ def _run(plan: _Plan, policy: str, until_s: float | None, store: Path | None) ->
     from contextlib import nullcontext
 
     from engine.simulation.simulate import simulate as run
-    from engine.simulation.store_out import StoreOut
 
-    setup = plan.setup(policy)
+    setup, arrivals = plan.setup(policy), plan.arrivals()
     cut = math.inf if until_s is None else until_s
     with (
-        nullcontext() if store is None else StoreOut(store) as rows,
+        nullcontext() if store is None else _store(store) as rows,
         _Bar(policy, min(cut, plan.end_s)) as bar,
     ):
-        return run(plan.arrivals(), setup, until_s=cut, rows=rows, progress=bar.told)
+        return run(arrivals, setup, until_s=cut, rows=rows, progress=bar.told)
+
+
+def _store(folder: Path) -> StoreOut:
+    from engine.simulation.store_out import StoreOut
+
+    return StoreOut(folder)
+
+
+def bar_line(label: str, end_s: float, progress: Progress, width: int) -> str:
+    """How far it is, in less than `width` cells: what wraps could not be erased again."""
+    said = (
+        f"{progress.now_s:,.0f} s simulated, {progress.offered:,} requests, "
+        f"{progress.under_way:,} under way"
+    )
+    head = f"{label}  "
+    if 0 < end_s < math.inf:  # else no end is known: it tells only how far it is
+        part = min(1.0, progress.now_s / end_s)
+        percent = f"{100 * part:3.0f}%  "
+        room = min(BAR_CELLS, width - 1 - len(head) - len(percent) - len(said) - 3)
+        if room >= FEWEST_BAR_CELLS:
+            done = int(part * room)
+            head += f"[{'#' * done}{'.' * (room - done)}] "
+        head += percent
+    return (head + said)[: max(0, width - 1)]
 
 
 class _Bar:
@@ -274,18 +335,9 @@ class _Bar:
         if now < self._next:
             return
         self._next = now + BAR_EVERY_S
-        part = min(1.0, progress.now_s / self._end_s) if 0 < self._end_s < math.inf else None
-        bar = ENDLESS
-        if part is not None:
-            done = int(part * BAR_CELLS)
-            bar = f"[{'#' * done}{'.' * (BAR_CELLS - done)}] {100 * part:3.0f}%  "
         self._drawn = True
-        click.echo(
-            f"\r\x1b[K{self._label}  {bar}{progress.now_s:,.0f} s simulated, "
-            f"{progress.offered:,} requests, {progress.under_way:,} under way",
-            err=True,
-            nl=False,
-        )
+        line = bar_line(self._label, self._end_s, progress, shutil.get_terminal_size().columns)
+        click.echo(f"\r\x1b[K{line}", err=True, nl=False)
 
     def __enter__(self) -> _Bar:
         return self
@@ -300,14 +352,18 @@ def _show(results: list[Result], top: int | None) -> None:
 
     tty = sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns
+    fold = tty or "COLUMNS" in os.environ  # in a file or a pipe a row stays one line
+    colour = tty and not os.environ.get("NO_COLOR")
     try:
         "⣿└".encode(sys.stdout.encoding or "ascii")
         plain = False
     except (UnicodeEncodeError, LookupError):
         plain = True
     if len(results) > 1:
-        lines = comparison(results, top=top or TOP)
+        lines = comparison(results, top=top or TOP, width=width if fold else 0)
     else:
-        lines = report(results[0], top=top or TOP, width=width, colour=tty, plain=plain)
+        lines = report(
+            results[0], top=top or TOP, width=width, fold=fold, colour=colour, plain=plain
+        )
     for line in lines:
         click.echo(line)

@@ -201,7 +201,8 @@ class Ledger(Events):
                 cost_version,
                 self._billed_s,
             )
-            self._pass(ends[-1], table_s, lost_s)
+            if ends[-1] > start:  # the clock may stand still: what lasts no time is no maximum
+                self._pass(ends[-1], table_s, lost_s)
             t = self._tenants
             _accumulate(t.engine_s, decode_cost_sum_s)
             _accumulate(t.output, decoded_sum)

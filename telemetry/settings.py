@@ -16,6 +16,7 @@ from typing import Any
 
 LARGEST_INTEGER = 1 << 53  # beyond it a float no longer counts by one
 _SHOWN = 80
+_LARGEST_FILE = 256 << 20  # a device that never ends is a mistake too
 _NOTHING = ("", "null", "nil", "none", "nan", "inf", "infinity", "unlimited", "undefined", "~", "-")
 
 
@@ -23,20 +24,33 @@ class SettingsError(ValueError):
     """A settings file cannot be used as it is."""
 
 
+def read_text(path: Path) -> str:
+    """A text file's whole text. Raises SettingsError: what is wrong with it, without its name."""
+    try:
+        with path.open("rb") as f:
+            data = f.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise SettingsError("no such file") from None
+    except IsADirectoryError:
+        raise SettingsError("is a folder, not a file") from None
+    except OSError as e:
+        raise SettingsError(f"cannot be read: {(e.strerror or str(e)).lower()}") from None
+    if len(data) > _LARGEST_FILE:
+        raise SettingsError(f"larger than {_LARGEST_FILE >> 20} MiB: is it the right file?")
+    try:
+        return data.decode("utf-8-sig")  # some editors put a mark before the text
+    except UnicodeDecodeError as e:
+        raise SettingsError(f"not UTF-8 text ({e.reason} at byte {e.start})") from None
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file. Raises SettingsError naming the file and, for bad syntax, the line."""
-    text = ""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_text(path)
+    except SettingsError as e:
+        raise SettingsError(f"{path}: {e}") from None
+    try:
         return tomllib.loads(text)
-    except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise SettingsError(f"{path}: is a folder, not a TOML file") from None
-    except OSError as e:
-        raise SettingsError(f"{path}: cannot be read: {(e.strerror or str(e)).lower()}") from None
-    except UnicodeDecodeError as e:
-        raise SettingsError(f"{path}: not UTF-8 text ({e.reason} at byte {e.start})") from None
     except tomllib.TOMLDecodeError as e:
         raise SettingsError(f"{path}: not valid TOML: {e}{_line_of(e, text)}") from None
     except RecursionError:
@@ -56,7 +70,9 @@ def _line_of(error: tomllib.TOMLDecodeError, text: str) -> str:
     line = lines[int(at[1]) - 1].strip()
     value = line.partition("=")[2].partition("#")[0].strip()
     cure = ""
-    if "=" in line and value.lower() in _NOTHING:
+    if "overwrite" in str(error) or "twice" in str(error) or "Duplicate" in str(error):
+        cure = ": it stands in the same table twice; keep one"
+    elif "=" in line and value.lower() in _NOTHING:
         cure = ": TOML has no null; leave the key out to have its default"
     return f": {shown(line)}{cure}"
 
@@ -116,6 +132,8 @@ class Reader:
             raise self.fail(key, f"expected one of {', '.join(options)}{hint}")
         if not isinstance(value, str) or not value.strip():
             raise self.fail(key, "expected text, not blank")
+        if _controls(value):
+            raise self.fail(key, "expected text without control characters")
         return value
 
     def number(
@@ -173,6 +191,8 @@ class Reader:
             not isinstance(v, str) or not v.strip() for v in value
         ):
             raise self.fail(key, "expected a list of texts, none blank")
+        if any(map(_controls, value)):
+            raise self.fail(key, "expected texts without control characters")
         seen: set[str] = set()
         for v in value:
             if v in seen:
@@ -220,6 +240,10 @@ class Reader:
                 )
 
 
+def _controls(text: str) -> bool:
+    return any(c < " " or "\x7f" <= c < "\xa0" for c in text)
+
+
 def _which(index: int, table: object) -> str:
     """A table of an array by its place, and by its name where it has one."""
     name = table.get("name") if isinstance(table, Mapping) else None
@@ -227,13 +251,19 @@ def _which(index: int, table: object) -> str:
 
 
 def _range(at_least: float | None, above: float | None, at_most: float | None) -> str:
-    low = f" >= {at_least:g}" if at_least is not None else ""
+    low = f" >= {_plain(at_least)}" if at_least is not None else ""
     if above is not None:
-        low = f" > {above:g}"
+        low = f" > {_plain(above)}"
     if at_most is None:
         return low
-    high = f" <= {int(at_most) if at_most == int(at_most) else at_most}"
+    high = f" <= {_plain(at_most)}"
     return low + (" and" if low else "") + high
+
+
+def _plain(bound: float) -> str:
+    """A bound in full where that is short enough to be read: 60000000, 0.001, 1e+30."""
+    whole = bound == int(bound) and abs(bound) <= LARGEST_INTEGER
+    return str(int(bound)) if whole else f"{bound:g}"
 
 
 def _hint(value: object, default: object) -> str:

@@ -18,6 +18,7 @@ class Entry:
     pages_needed: int
     place: Place = Place.DISK
     stamp: int = 0  # when it went out of use, by the pool's count
+    rested_s: float = 0.0  # and by the clock
     last_tenant: str | None = None
     pinned: bool = False  # fetched ahead for a head of the queue
     evicted_by: str | None = None

@@ -111,6 +111,16 @@ class PagePool:
         return min(len(self._free), self._adapter_cap - self._adapter_used)
 
     @property
+    def adapters(self) -> int:
+        """Adapters that hold pages, loading ones included."""
+        return len(self._adapters)
+
+    @property
+    def most_adapter_pages(self) -> int:
+        """Pages that adapters may ever hold together: all but the KV's floor."""
+        return self._adapter_cap
+
+    @property
     def below_kv_cap(self) -> int:
         """Pages by which KV may still grow if all others made way."""
         return self._kv_cap - self._kv_used

@@ -19,6 +19,7 @@ from engine.memory.prefix import PrefixCache
 
 __all__ = ["Arrived", "Eviction", "LoadOrder", "Place", "Residency"]
 
+GRACE_LOADS = 4  # an adapter used less than so many load times ago does not go for another's load
 BROKEN_S = 30.0  # a load that failed is not tried again before
 EVICTION_MEMORY_S = 600.0  # how long an eviction is remembered when a reload is charged
 UNLOADED = "it has been unloaded"
@@ -51,6 +52,9 @@ class Residency:
         self._dropped: list[str] = []
         self._left: list[str] = []
         self._numbers = 0
+        self._now_s = 0.0  # as last passed in
+        self._load_s = 0.0  # how long the link takes for an adapter, lately
+        self._arrived_s = 0.0
 
     # -- what is known
 
@@ -89,6 +93,11 @@ class Residency:
         """How many adapters are known, draining ones included."""
         return len(self._entries)
 
+    @property
+    def everything_on_device(self) -> bool:
+        """All that is known is there: nothing can be fetched, nothing was evicted."""
+        return not self._loading and self._pool.adapters == len(self._entries)
+
     def knows(self, key: str) -> bool:
         """Whether new requests may name it."""
         entry = self._entries.get(key)
@@ -112,18 +121,42 @@ class Residency:
 
     # -- loads
 
+    @property
+    def loading(self) -> int:
+        """Loads ordered and not yet arrived."""
+        return len(self._loading)
+
+    def is_coming(self, key: str) -> bool:
+        """Whether it is on the device or on its way there."""
+        return self.place(key) in (Place.LOADING, Place.DEVICE)
+
+    @property
+    def load_s(self) -> float:
+        """How long the link takes for one adapter, lately; 0 = none was loaded yet."""
+        return self._load_s
+
     def try_order(
-        self, key: str, tenant: str, now: float, *, keep_free: int = 0
+        self, key: str, tenant: str, now: float, *, keep_free: int = 0, grace: bool = False
     ) -> tuple[LoadOrder | Short | None, list[Eviction]]:
         """Begin to bring an adapter in, leaving `keep_free` pages. None: it is there, on its way,
-        or broken. Short: no pages."""
+        or broken. Short: no pages.
+
+        `grace`: adapters in use a moment ago stay. Where more adapters are asked for than there is
+        room, each would else go at its first idle moment, and the link would carry nothing but
+        what it has just thrown away: one that a tenant uses all the time keeps its place."""
         if self.broken(key, now):
             return None, []
         entry = self._entries[key]
         if entry.place is Place.DEVICE or entry.place is Place.LOADING:
             return None, []
         short, evictions = self.make_room(
-            entry.pages_needed, tenant, now, sparing=key, kv=False, keep_free=keep_free
+            entry.pages_needed,
+            tenant,
+            now,
+            sparing=key,
+            kv=False,
+            keep_free=keep_free,
+            grace_s=GRACE_LOADS * self._load_s if grace else 0.0,
         )
         if short is not None:
             return short, evictions
@@ -148,7 +181,12 @@ class Residency:
         if order is None:
             raise ValueError(f"adapter {key} was not ordered")
         entry.order = None
+        self._now_s = now
         size = self._bytes(entry)
+        if error is None:
+            took_s = now - max(entry.ordered_s, self._arrived_s)
+            self._load_s = 0.75 * self._load_s + 0.25 * took_s if self._load_s else took_s
+        self._arrived_s = now
         if error is None and entry.place is Place.LOADING:
             entry.place, entry.last_tenant = Place.DEVICE, order.tenant
             if not entry.pinned:
@@ -235,6 +273,7 @@ class Residency:
     def release(self, key: str, tenant: str, now: float) -> None:
         """A sequence ends its use. The last one of a draining adapter lets it go."""
         entry = self._entries[key]
+        self._now_s = now
         if not self._pool.release(key, tenant):
             return
         if entry.place is Place.DRAINING:
@@ -266,20 +305,28 @@ class Residency:
         sparing: str | None = None,
         kv: bool = True,
         keep_free: int = 0,
+        grace_s: float = 0.0,
     ) -> tuple[Short | None, list[Eviction]]:
         """Evict what nobody uses, longest unused first, until `pages` can be taken for KV (or, not
         `kv`, for an adapter) within the floors and `keep_free` are free beside. O(evicted).
 
         Adapters and prefix pages are evicted alike; where the other kind's floor is in the way,
         only room of one's own kind helps. Nothing is evicted when even all of it would not be
-        enough: a hopeless try must cost nobody.
+        enough: a hopeless try must cost nobody. Adapters that were in use less than `grace_s` ago
+        stay.
         """
+        self._now_s = now
         short, own_short = self._shortfalls(pages, kv, keep_free)
         if short <= 0 and own_short <= 0:
             return None, []
         if self.lacks(pages, sparing=sparing, kv=kv, keep_free=keep_free):
             return Short(max(short, own_short)), []
         prefix = self._prefix
+        if grace_s > 0 and not kv:
+            unused = prefix.unused_pages if prefix is not None else 0
+            needed = max(short - unused, own_short)
+            if self._ripe_pages(needed, now - grace_s, sparing) < needed:
+                return Short(max(short, own_short)), []
         evictions: list[Eviction] = []
         while short > 0 or own_short > 0:
             entry = self._longest_idle(sparing) if own_short <= 0 or not kv else None
@@ -345,6 +392,7 @@ class Residency:
             self._kept_pages += entry.pages_needed
             return
         entry.stamp = self._pool.stamp()
+        entry.rested_s = self._now_s
         self._idle[entry.key] = entry
         self._idle_pages += entry.pages_needed
 
@@ -371,6 +419,16 @@ class Residency:
         pool = self._pool
         below = pool.below_kv_cap if kv else pool.below_adapter_cap
         return pages + keep_free - pool.free_pages, pages - below
+
+    def _ripe_pages(self, needed: int, until_s: float, sparing: str | None) -> int:
+        """Pages of adapters out of use since `until_s` or longer, counted up to `needed`."""
+        pages = 0
+        for key, entry in self._idle.items():
+            if pages >= needed or entry.rested_s > until_s:
+                break
+            if key != sparing:
+                pages += entry.pages_needed
+        return pages
 
     def _longest_idle(self, sparing: str | None) -> Entry | None:
         for key, entry in self._idle.items():

@@ -1,8 +1,9 @@
 """Admission: the scan in policy order that starts waiting requests, until it stops.
 
 Owns the scan rule: whoever is looked at and refused carries its own reason, everyone not reached
-the reason for which the scan stopped. Admission may evict idle adapters and cached prefixes; it
-never preempts.
+the reason for which the scan stopped. Who is short of pages, for its KV or its adapter, is passed
+by a bounded number of times and then stops the scan. Admission may evict idle adapters and cached
+prefixes; it never preempts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from telemetry.ledger import Ledger
 
 # Requests looked at in one scan at most: a step must not take longer the longer the queue is.
 EXAMINED_MOST = 64
+# Of one tenant's at least so many, when its share of them is less: a flood of requests for one
+# adapter that is on its way must not use up the looks at everybody else.
+EXAMINED_LEAST = 8
 
 
 class Admission:
@@ -82,6 +86,8 @@ class Admission:
         bar = waiting.policy.bar(filling)
         passed_by: list[Request] = []
         least_refused: int | None = None  # pages: whoever needs as many is short too
+        refused_of: dict[str, int] = {}
+        each = max(EXAMINED_LEAST, EXAMINED_MOST // len(waiting.queues))
         for _ in range(EXAMINED_MOST):
             if len(running) >= slots:
                 return "slot"
@@ -93,10 +99,16 @@ class Admission:
             prefetch.look_at(request)
             adapter = request.ask.adapter
             if adapter is not None and not prefetch.on_device(adapter):
-                ordered = prefetch.fetch(request, adapter, now, idle=not len(running))
-                group = adapter_group(adapter) if ordered else ADAPTER_SHORT
-                waiting.examine(request, group, "adapter")
-                scan.passed()
+                patient = request.bypassed < self._limits.bypass
+                idle = not len(running)
+                if prefetch.fetch(request, adapter, now, idle=idle, grace=patient):
+                    waiting.examine(request, adapter_group(adapter), "adapter")
+                else:  # no pages for it: passed by as often as others that are short of pages
+                    waiting.examine(request, ADAPTER_SHORT, "adapter")
+                    if not patient:
+                        return "kv"
+                    passed_by.append(request)
+                self._next(scan, request, refused_of, each)
                 continue
             if not budget.allows(adapter):
                 waiting.examine(request, "budget", "budget")
@@ -109,16 +121,27 @@ class Admission:
                 if request.bypassed >= self._limits.bypass:
                     return "kv"
                 passed_by.append(request)
-                scan.passed()
+                self._next(scan, request, refused_of, each)
                 continue
             self._start(request, now)
             scan.admitted()
             for other in passed_by:
                 other.bypassed += 1
             part = running.part(request, budget, step)
-            if part is not None:
-                parts.append(part)
+            if part is None:  # it has what it needs, but the step has no time left for it
+                return "budget"
+            parts.append(part)
         return "budget"
+
+    @staticmethod
+    def _next(scan: Scan, request: Request, refused_of: dict[str, int], each: int) -> None:
+        """The request stays: go on to its tenant's next one, or to others' when `each` stayed."""
+        tenant = request.tenant
+        refused = refused_of[tenant] = refused_of.get(tenant, 0) + 1
+        if refused < each:
+            scan.passed()
+        else:
+            scan.left()
 
     def _take_pages(self, request: Request, needed: int, now: float) -> bool:
         """Pages for all tokens it has that no cached prefix holds, leaving a watermark of one a

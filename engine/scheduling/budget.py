@@ -38,8 +38,12 @@ class StepBudget:
         """Whether a row with this adapter may join at all."""
         if self.tokens < 1:
             return False
-        if self._seconds is not None and self._seconds <= 0 and not self._least:
+        if self._seconds is not None and not self._least and not self._tokens_within(0, False):
             return False
+        return self.has_place(adapter)
+
+    def has_place(self, adapter: str | None) -> bool:
+        """Whether the step may hold this adapter, beside those that are in it."""
         return (
             adapter is None
             or adapter in self._there

@@ -10,20 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from engine.scheduling.request import Request
 from telemetry.vectors import Vector
-
-
-@dataclass(slots=True)
-class AdapterUsers:
-    """Rows of one adapter in the cohort, by the tenants' indices."""
-
-    rows: int = 0
-    by_index: dict[int, int] = field(default_factory=dict)
 
 
 class Cohort:
@@ -36,8 +27,16 @@ class Cohort:
         self.context = 0  # keys the rows attend in the next step
         self.rows_of: Vector = np.zeros(width)
         self.context_of: Vector = np.zeros(width)
-        self.adapter_of: Vector = np.zeros(width)  # parts of adapters, by the tenants' rows
-        self.adapters: dict[str, AdapterUsers] = {}
+        self.adapters: dict[str, int] = {}  # rows of each
+        # Row by row: whose it is and with which adapter, so that an adapter's cost is split over
+        # its rows in one operation, however many tenants share it. Adapter 0 is none.
+        self._row_tenant = np.zeros(width, np.intp)
+        self._row_adapter = np.zeros(width, np.intp)
+        self._row_of: dict[int, int] = {}
+        self._rows_free = list(range(width - 1, -1, -1))
+        self._adapter_ids: dict[str, int] = {}
+        self._ids_free = list(range(width - 1, 0, -1))
+        self._users: Vector = np.full(width, np.inf)  # rows by adapter id; 1/inf costs nothing
         self.last_s = 0.0  # when the last decode step ended
         self.stall_s = 0.0  # others' prefill in all decode steps so far
         self._finish: dict[int, list[Request]] = {}
@@ -69,9 +68,8 @@ class Cohort:
         self.rows_of[index] += 1
         self.context_of[index] += length
         self.context += length
-        adapter = request.ask.adapter
-        if adapter is not None:
-            self._use(adapter, index, +1)
+        if request.ask.adapter is not None:
+            self._use(request, request.ask.adapter)
         self._call(self._finish, steps + request.ask.max_tokens - request.produced, request)
         self.wants_page(request, length, len(request.pages))
 
@@ -83,6 +81,12 @@ class Cohort:
         """Take the row out, booking on it what the steps since it joined have done to it."""
         since, index = request.decoding_since, request.index
         self.sync(request)
+        ends_at = self.steps + request.ask.max_tokens - request.produced
+        ending = self._finish.get(ends_at)
+        if ending is not None and request in ending:  # it leaves early
+            ending.remove(request)
+            if not ending:
+                del self._finish[ends_at]
         if self.steps > since:
             request.last_token_s = self.last_s
             # Its first gap here was its own (`fresh`); the common ones count from the next step.
@@ -99,11 +103,8 @@ class Cohort:
         self.rows_of[index] -= 1
         self.context_of[index] -= length
         self.context -= length
-        adapter = request.ask.adapter
-        if adapter is not None:
-            self._use(adapter, index, -1)
-        if not self.rows_of[index]:
-            self.adapter_of[index] = 0.0  # no rounding of parts outlives the rows
+        if request.ask.adapter is not None:
+            self._use_no_more(request, request.ask.adapter)
 
     def sync(self, request: Request) -> None:
         """Make the row's token counts true without taking it out."""
@@ -198,13 +199,15 @@ class Cohort:
         take their part of that adapter's cost."""
         cost = row_s * self.rows_of
         cost += context_s * self.context_of
-        cost += adapter_s * self.adapter_of
-        for adapter, segments in beside.items():
-            users = self.adapters.get(adapter)
-            if users is not None:
-                less = adapter_s * (1 / users.rows - 1 / (users.rows + segments))
-                for index, rows in users.by_index.items():
-                    cost[index] -= less * rows
+        if self.adapters and adapter_s:
+            users = self._users
+            shared = [(self._adapter_ids[a], n) for a, n in beside.items() if a in self.adapters]
+            if shared:
+                users = users.copy()
+                for number, segments in shared:
+                    users[number] += segments
+            parts = adapter_s / users[self._row_adapter]
+            cost += np.bincount(self._row_tenant, parts, len(cost))
         return cost
 
     # -- inside
@@ -216,32 +219,38 @@ class Cohort:
         else:
             there.append(request)
 
-    def _use(self, adapter: str, index: int, by: int) -> None:
-        users = self.adapters.get(adapter)
-        if users is None:
-            users = self.adapters[adapter] = AdapterUsers()
-        part_of = self.adapter_of
-        if users.rows and len(users.by_index) > (index in users.by_index):
-            for other, rows in users.by_index.items():
-                part_of[other] -= rows / users.rows
-            self._count(users, index, by)
-            for other, rows in users.by_index.items():
-                part_of[other] += rows / users.rows
-        else:  # nobody else's: the whole adapter, or nothing of it any more
-            before = bool(users.rows)
-            self._count(users, index, by)
-            part_of[index] += bool(users.rows) - before
-        if not users.rows:
-            del self.adapters[adapter]
+    def _use(self, request: Request, adapter: str) -> None:
+        rows = self.adapters.get(adapter, 0) + 1
+        self.adapters[adapter] = rows
+        number = self._adapter_ids.get(adapter)
+        if number is None:
+            if not self._ids_free:
+                self._ids_free = list(range(2 * len(self._users) - 1, len(self._users) - 1, -1))
+                self._users = np.concatenate([self._users, np.full(len(self._users), np.inf)])
+            number = self._adapter_ids[adapter] = self._ids_free.pop()
+        self._users[number] = rows
+        if not self._rows_free:
+            width = len(self._row_tenant)
+            self._rows_free = list(range(2 * width - 1, width - 1, -1))
+            self._row_tenant = np.concatenate([self._row_tenant, np.zeros(width, np.intp)])
+            self._row_adapter = np.concatenate([self._row_adapter, np.zeros(width, np.intp)])
+        row = self._row_of[request.sequence] = self._rows_free.pop()
+        self._row_tenant[row] = request.index
+        self._row_adapter[row] = number
 
-    @staticmethod
-    def _count(users: AdapterUsers, index: int, by: int) -> None:
-        users.rows += by
-        left = users.by_index.get(index, 0) + by
-        if left:
-            users.by_index[index] = left
+    def _use_no_more(self, request: Request, adapter: str) -> None:
+        row = self._row_of.pop(request.sequence)
+        self._row_adapter[row] = 0
+        self._rows_free.append(row)
+        rows = self.adapters[adapter] - 1
+        number = self._adapter_ids[adapter]
+        if rows:
+            self.adapters[adapter] = rows
+            self._users[number] = rows
         else:
-            del users.by_index[index]
+            del self.adapters[adapter], self._adapter_ids[adapter]
+            self._users[number] = np.inf
+            self._ids_free.append(number)
 
     def _note_gap(self, step: int, gap: float) -> None:
         steps, gaps = self._gap_steps, self._gaps
@@ -257,7 +266,7 @@ class Cohort:
             del gaps[:keep]
 
     def _widen(self, width: int) -> None:
-        for name in ("rows_of", "context_of", "adapter_of"):
+        for name in ("rows_of", "context_of"):
             wide = np.zeros(width)
             old = getattr(self, name)
             wide[: len(old)] = old

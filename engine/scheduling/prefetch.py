@@ -8,6 +8,7 @@ evict each other's adapters for ever while nobody runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from engine.memory.pool import Short
@@ -31,44 +32,56 @@ class Prefetch:
         self._pages_for = pages_for
         self._evicted = evicted
         self._first: Request | None = None
+        self._most_loads = 1
         self._fetching: set[str] = set()
         self._orders: list[LoadOrder] = []
 
-    def begin(self) -> None:
-        """A new plan: the next request that is looked at is the first head."""
+    def begin(self, step_s: float) -> None:
+        """A new plan: the next request that is looked at is the first head. `step_s`: about how
+        long it will be until the one after."""
         self._first = None
+        # What the link carries until then, and one more: loads that stand longer in its queue
+        # would hold pages for nothing, that adapters in use could have.
+        load_s = self._residency.load_s
+        self._most_loads = self._heads + 1 if not load_s else 1 + math.ceil(step_s / load_s)
         self._fetching.clear()
 
     def look_at(self, request: Request) -> None:
         if self._first is None:
             self._first = request
 
-    def is_first(self, request: Request) -> bool:
-        return request is self._first
-
     def on_device(self, adapter: str) -> bool:
         return self._residency.place(adapter) is Place.DEVICE
 
-    def fetch(self, request: Request, adapter: str, now: float, *, idle: bool) -> bool:
+    def fetch(
+        self, request: Request, adapter: str, now: float, *, idle: bool, grace: bool = True
+    ) -> bool:
         """Order the adapter unless it is there, on its way, or beyond the plan's bound. `idle`:
-        nothing runs, so that room can only come from the pins of others. False: pages are short."""
-        if adapter not in self._fetching and len(self._fetching) >= max(1, self._heads):
-            return True
+        nothing runs, so that room can only come from the pins of others. `grace`: adapters in use a
+        moment ago stay. False: pages are short."""
+        residency = self._residency
+        if adapter not in self._fetching:
+            if len(self._fetching) >= max(1, self._heads):
+                return True
+            if residency.loading >= self._most_loads and not residency.is_coming(adapter):
+                return True
         self._fetching.add(adapter)
-        self._residency.pin(adapter)
+        residency.pin(adapter)
         keep = 0
         if self._first is not None and self._first.state is not State.RUNNING:
             keep = self._pages_for(self._first)
-        outcome = self._order(request, adapter, now, keep)
+        outcome = self._order(request, adapter, now, keep, grace=grace and not idle)
         if isinstance(outcome, Short) and idle and request is self._first:
-            self._residency.keep_only({adapter})
-            outcome = self._order(request, adapter, now, keep)
+            residency.keep_only({adapter})
+            outcome = self._order(request, adapter, now, keep, grace=False)
         return not isinstance(outcome, Short)
 
     def _order(
-        self, request: Request, adapter: str, now: float, keep: int
+        self, request: Request, adapter: str, now: float, keep: int, *, grace: bool
     ) -> LoadOrder | Short | None:
-        outcome, evictions = self._residency.try_order(adapter, request.tenant, now, keep_free=keep)
+        outcome, evictions = self._residency.try_order(
+            adapter, request.tenant, now, keep_free=keep, grace=grace
+        )
         self._evicted(evictions)
         if isinstance(outcome, LoadOrder):
             self._orders.append(outcome)

@@ -8,17 +8,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.scheduling.waits import Waits
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """A request as it arrives at the pool, already admitted by the front.
 
     `adapter` is the content hash, None for the base model. `arrived_s` is the arrival at the
     front, `admitted_s` when the front let it through, both engine time. `queue_timeout_s` and
-    `deadline_s` are spans counted from the arrival.
+    `deadline_s` are spans counted from the arrival. A tuple: one is made a request.
     """
 
     request_id: str

@@ -189,29 +189,37 @@ class Running:
 
     # -- growth and preemption
 
-    def grow(self, now: float) -> None:
-        """Pages for the tokens that the cohort is about to write."""
-        for request in self.cohort.growing():
+    def grow(self, now: float) -> list[Request]:
+        """Pages for the tokens that the cohort is about to write. Returns who gave way for them:
+        they wait again."""
+        gave_way: list[Request] = []
+        cohort, size = self.cohort, self._limits.page_tokens
+        try_take = self._pool.try_take_kv
+        for request in cohort.growing():
             while request.decoding_since >= 0:
-                length = self.cohort.length(request)
-                missing = self.pages_for(length) - len(request.pages)
+                length = cohort.length(request)
+                held = request.pages
+                missing = -(-length // size) - len(held)
                 if missing <= 0:
                     break
-                pages = self._pool.try_take_kv(request.tenant, missing)
+                pages = try_take(request.tenant, missing)
                 if not isinstance(pages, Short):
-                    request.pages += pages
-                    self.cohort.wants_page(request, length, len(request.pages))
+                    held += pages
+                    cohort.wants_page(request, length, len(held))
                     break
                 short, evictions = self._residency.make_room(missing, request.tenant, now)
                 self._tell.evicted(evictions)
-                if short is not None:
-                    self._give_way(request, now)
+                if short is None:
+                    continue
+                if len(self.sequences) == 1 and self._residency.pinned_bytes():
+                    # Nobody else gives way: adapters fetched ahead go.
+                    self._residency.keep_only(set())
+                else:
+                    gave_way.append(self._give_way(request, now))
+        return gave_way
 
-    def _give_way(self, grower: Request, now: float) -> None:
+    def _give_way(self, grower: Request, now: float) -> Request:
         """Preempt somebody so that `grower` may grow; it may be itself."""
-        if len(self.sequences) == 1 and self._residency.pinned_bytes():
-            self._residency.keep_only(set())  # nobody else gives way: adapters fetched ahead go
-            return
         bound = self._limits.preemptions
         everybody = list(self.sequences.values())
         for row in self.cohort.rows.values():
@@ -234,3 +242,4 @@ class Running:
             cause=grower.tenant,
             detail=f"gave back its pages after {length} tokens",
         )
+        return victim

@@ -21,15 +21,16 @@ from engine.memory.residency import LoadOrder, Residency
 from engine.scheduling.admission import Admission
 from engine.scheduling.budget import StepBudget
 from engine.scheduling.endings import Ending, Endings
+from engine.scheduling.fitting import why_impossible
 from engine.scheduling.parts import Part, segments
 from engine.scheduling.plan import Segment, StepOutcome, StepPlan
+from engine.scheduling.plan_cost import PlanCost, plan_cost
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.prefetch import Prefetch
 from engine.scheduling.request import Ask, Outcome, Request, State
 from engine.scheduling.rights import Rights
 from engine.scheduling.running import Running
 from engine.scheduling.settling import Settled, Settling
-from engine.scheduling.step_cost import StepCost, step_cost
 from engine.scheduling.telling import Teller
 from engine.scheduling.waiting import Waiting
 from engine.scheduling.waits import WaitBook
@@ -39,6 +40,7 @@ TIMEOUTS = {
     "queue_timeout": "queue_timeout: it waited longer than its tenant lets a request wait",
     "deadline": "deadline: it was not finished in the time its tenant gives a request",
 }
+UNLOADED = "its adapter has been unloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Scheduler:
         self._arrivals = 0
         self._step = 0
         self._step_started_s = now
-        self._step_cost: StepCost | None = None
+        self._step_cost: PlanCost | None = None
         self._parts: list[Part] = []
         self._shared_reason = "budget"
 
@@ -156,38 +158,6 @@ class Scheduler:
         if any(q and not len(q) for q in self._waiting.queues.values()):
             raise ValueError("an empty queue stands among those that wait")
 
-    def why_impossible(self, ask: Ask) -> str | None:
-        """Why this request could never be served, in a sentence with both numbers."""
-        if not ask.prompt or ask.max_tokens < 1:
-            return (
-                f"a prompt of {len(ask.prompt)} tokens and max_tokens {ask.max_tokens}: "
-                "both must be at least 1"
-            )
-        tokens = len(ask.prompt) + ask.max_tokens
-        if tokens > self._limits.max_context:
-            return (
-                f"prompt and max_tokens are {tokens} tokens; "
-                f"a request may hold {self._limits.max_context}"
-            )
-        needed = self._running.pages_for(tokens - 1)  # the last token is never attended
-        beside = self._pool.adapter_floor_pages
-        if ask.adapter is not None:
-            if not self._residency.knows(ask.adapter):
-                return f"adapter {ask.adapter_name or ask.adapter} is not known to this pool"
-            beside = max(beside, self._residency.pages_needed(ask.adapter))
-        if needed + beside > self._pool.pages:
-            return (
-                f"the request and its adapter need {needed + beside} pages; "
-                f"the pool has {self._pool.pages}"
-            )
-        return None
-
-    def _why_broken(self, ask: Ask) -> str | None:
-        if ask.adapter is None:
-            return None
-        why = self._residency.broken(ask.adapter, self._ledger.now)
-        return None if why is None else f"its adapter could not be loaded: {why}"
-
     # -- the outside world, between steps
 
     def prefix_keys(self, ask: Ask) -> tuple[bytes, ...] | None:
@@ -220,7 +190,9 @@ class Scheduler:
             self._ledger.count(ask.tenant, "adapter_lookups")
             self._ledger.count(ask.tenant, f"found_{found}")
             self._ledger.adapter(ask.adapter).lookups += 1
-        impossible = self.why_impossible(ask) or self._why_broken(ask)
+        impossible = why_impossible(
+            ask, self._limits, self._pool, self._residency, self._ledger.now
+        )
         if impossible is not None:
             self._endings.end(request, Outcome.FAILED, impossible)
 
@@ -254,9 +226,11 @@ class Scheduler:
         then it leaves. True: it has left already."""
         self._book.advance(self._ledger.now)
         gone = self._residency.unload(key, self._ledger.now)
+        if gone:
+            self._ledger.adapter(key).resident.set(0, self._ledger.now)
         for request in [r for r in self._endings.live.values() if r.ask.adapter == key]:
             if request.state is not State.RUNNING:
-                self._endings.end(request, Outcome.FAILED, "its adapter has been unloaded")
+                self._endings.end(request, Outcome.FAILED, UNLOADED)
         return gone
 
     def use_policy(self, policy: str) -> str:
@@ -272,15 +246,9 @@ class Scheduler:
 
     def overdue(self, now: float) -> None:
         """Book gap targets passed by sequences that have begun and get no token: running ones in
-        a step that takes too long, and preempted ones (at the front of their queues)."""
+        a step that takes too long, and preempted ones."""
         cohort = self._running.cohort
-        begun = list(self._running.sequences.values())
-        for queue in self._waiting.queues.values():
-            for request in queue:
-                if not request.preemptions:
-                    break
-                begun.append(request)
-        for request in begun:
+        for request in (*self._running.sequences.values(), *self._waiting.preempted.values()):
             last = cohort.last_token_s(request)
             if last is not None:
                 self._ledger.gap(request.ask.request_id, now - last)
@@ -294,16 +262,20 @@ class Scheduler:
         self._step += 1
         step, limits = self._step, self._limits
         waiting, running, cohort = self._waiting, self._running, self._running.cohort
-        for request, reason in list(waiting.overdue(now)):
+        for request, reason in waiting.overdue(now):
             self._endings.end(request, Outcome.TIMED_OUT, TIMEOUTS[reason])
         waiting.begin_plan()
-        self._prefetch.begin()
+        self._prefetch.begin(self.expected_step_s)
         running.compose(step)
-        running.grow(now)
+        for request in running.grow(now):
+            # Its adapter drained, and may have left with it: it could never start again.
+            if request.ask.adapter is not None and not self._residency.knows(request.ask.adapter):
+                self._endings.end(request, Outcome.FAILED, UNLOADED)
         # Decode rows first, so that a long prefill never starves them; then whoever overtakes the
         # prefills under way, those prefills (who was left out last goes first), and admissions.
         budget = self._budget()
         parts: list[Part] = []
+        stop: str | None = None
         if running.filling:
             filling = sorted(running.filling.values(), key=lambda r: r.last_step)
             self._admission.admit(budget, parts, now, step, filling)
@@ -311,35 +283,48 @@ class Scheduler:
                 part = running.part(request, budget, step)
                 if part is not None:
                     parts.append(part)
-        stop = self._admission.admit(budget, parts, now, step, ())
+                elif not budget.has_place(request.ask.adapter):
+                    # Else new rows would keep the adapters of this step in the next ones too, and
+                    # a prefill under way would wait for its place for ever.
+                    stop = "budget"
+        if stop is None:
+            stop = self._admission.admit(budget, parts, now, step, ())
         if stop is None:
             # Whoever arrives from now on waits for a slot, or for this step to end.
             stop = "slot" if len(running) >= limits.slots else "budget"
         waiting.end_plan(stop)
         self._shared_reason = stop
-        if waiting.queues and limits.prefetch and self._residency.known:
-            ahead = waiting.policy.scan()
-            try:
-                self._prefetch.look_ahead(
-                    ahead, waiting.examined.values(), now, idle=not len(running)
-                )
-            finally:
-                ahead.close()
+        self._look_ahead(now)
         self._parts = parts
         self._step_started_s = now
         cost = None
         if parts or cohort.rows:
-            cost = step_cost(self.costs, cohort, parts, budget.beside)
+            cost = plan_cost(self.costs, cohort, parts, budget.beside)
         self._step_cost = cost
         plan = self._as_plan(step, parts, budget.beside)
         self._tell.begin(step, cost, plan, self.costs.version, stop, waiting.examined.values())
         left = self._residency.take_left()
+        for key in left:
+            self._ledger.adapter(key).resident.set(0, now)
         return Planned(
             plan,
             self._tell.take_forgotten() + left,
             self._residency.take_dropped() + left,
             self._prefetch.take_orders(),
         )
+
+    def _look_ahead(self, now: float) -> None:
+        """Adapters for those who come next, while the step runs."""
+        residency, waiting = self._residency, self._waiting
+        if residency.everything_on_device:
+            residency.keep_only(())
+            return
+        ahead = waiting.policy.scan()
+        try:
+            idle = not len(self._running)
+            self._prefetch.look_ahead(ahead, waiting.examined.values(), now, idle=idle)
+        finally:
+            ahead.close()
 
     def _budget(self) -> StepBudget:
         limits, costs, cohort = self._limits, self.costs, self._running.cohort
@@ -399,10 +384,11 @@ class Scheduler:
         waiting, running = self._waiting, self._running
         if not running.steady or not running.cohort.rows:
             return 0
-        if waiting.count and self._shared_reason != "slot":
-            return 0
-        if len(running) < self._limits.slots and waiting.count:
-            return 0
+        if waiting.count:
+            if self._shared_reason != "slot" or len(running) < self._limits.slots:
+                return 0
+            if self._limits.prefetch and not self._residency.everything_on_device:
+                return 0  # counters change who the heads are, and so what is fetched for them
         return running.cohort.steady_steps(most)
 
     def jump(self, ends: Sequence[float], predicted_s: Sequence[float]) -> int:

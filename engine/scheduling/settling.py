@@ -12,9 +12,9 @@ from engine.memory.prefix import PrefixCache
 from engine.scheduling.endings import Ending, Endings
 from engine.scheduling.parts import Part
 from engine.scheduling.plan import StepOutcome
+from engine.scheduling.plan_cost import PlanCost
 from engine.scheduling.request import Outcome, Request, State
 from engine.scheduling.running import Running
-from engine.scheduling.step_cost import StepCost
 from engine.scheduling.waiting import Waiting
 from engine.scheduling.waits import WaitBook
 from telemetry.ledger import Ledger
@@ -51,16 +51,22 @@ class Settling:
         self,
         outcome: StepOutcome,
         parts: Sequence[Part],
-        cost: StepCost | None,
+        cost: PlanCost | None,
         elapsed_s: float,
     ) -> Settled:
         """The step began `elapsed_s` ago and is over at the ledger's present instant."""
         now = self._ledger.now
         cohort, end = self._running.cohort, self._endings.end
         stall, scale = _stall(cost, elapsed_s)
+        if stall:
+            for part in parts:  # of rows that fail too: their time has passed like the others'
+                if part.request.state is State.RUNNING:
+                    part.request.stall_s += stall - part.cost_s * scale
         for request_id, why in outcome.failed.items():
             failed = self._endings.live.get(request_id)
             if failed is not None:
+                if failed in cohort:
+                    failed.stall_s += stall
                 end(failed, Outcome.FAILED, why)
         work: dict[str, TenantWork] = {}
         made = len(cohort)
@@ -72,7 +78,6 @@ class Settling:
             done = work.get(request.tenant)
             if done is None:
                 done = work[request.tenant] = TenantWork()
-            request.stall_s += stall - part.cost_s * scale
             self._computed(request, part, done)
             if part.samples:
                 done.output += 1
@@ -170,7 +175,7 @@ class Settling:
             self._ledger.gap(request.ask.request_id, gap)
 
 
-def _stall(cost: StepCost | None, elapsed_s: float) -> tuple[float, float]:
+def _stall(cost: PlanCost | None, elapsed_s: float) -> tuple[float, float]:
     """Seconds of the step spent on prefill, and seconds passed a predicted second."""
     if cost is None or cost.predicted_s <= 0 or not cost.prefill_sum_s:
         return 0.0, 0.0

@@ -11,9 +11,9 @@ from engine.clock import ClockBase
 from engine.memory.pool import PagePool
 from engine.memory.residency import Eviction, Residency
 from engine.scheduling.plan import StepPlan
+from engine.scheduling.plan_cost import PlanCost
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Request
-from engine.scheduling.step_cost import StepCost
 from telemetry.ledger import Ledger
 from telemetry.records import EventRecord
 from telemetry.vectors import Vector
@@ -44,7 +44,7 @@ class Teller:
     def begin(
         self,
         step: int,
-        cost: StepCost | None,
+        cost: PlanCost | None,
         plan: StepPlan,
         cost_version: int,
         shared_reason: str,

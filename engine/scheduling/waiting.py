@@ -35,7 +35,9 @@ class Waiting:
         # Waiting, with a reason of their own in the present plan, and those of the one before.
         self.examined: dict[int, Request] = {}
         self._before: dict[int, Request] = {}
+        self.preempted: dict[int, Request] = {}  # of those that wait
         self._due: list[tuple[float, int, str, Request]] = []
+        self._due_most = 64
 
     def _make(self, policy: str) -> Policy:
         rights = self._rights
@@ -64,10 +66,15 @@ class Waiting:
             if span_s is not None:
                 due = (ask.arrived_s + span_s, request.sequence, reason, request)
                 heapq.heappush(self._due, due)
+        if len(self._due) > self._due_most:  # long spans would keep those who ended long ago
+            self._due = [d for d in self._due if d[3].state is not State.ENDED]
+            heapq.heapify(self._due)
+            self._due_most = 64 + 2 * len(self._due)
 
     def put_back(self, request: Request) -> None:
         """A return after preemption: no arrival, so no lift."""
         tenant = request.tenant
+        self.preempted[request.sequence] = request
         if self.queues.insert(request):
             self.counters.returns(tenant)
             self.policy.arrived(tenant)
@@ -86,6 +93,7 @@ class Waiting:
             self.policy.emptied(tenant)
         self.examined.pop(request.sequence, None)
         self._before.pop(request.sequence, None)
+        self.preempted.pop(request.sequence, None)
         self.move(request, SCHEDULED)
 
     # -- reasons

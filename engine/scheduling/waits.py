@@ -28,7 +28,6 @@ class Waits:
     after: list[float] = field(default_factory=lambda: [0.0] * _N)
     prefill_s: float = 0.0
     had_token: bool = False
-    waiting_since_s: float | None = None
 
 
 class WaitBook:
@@ -38,10 +37,6 @@ class WaitBook:
         self._now = now
         self._reason = "budget"
         self._shared = [0.0] * _N
-
-    @property
-    def shared_reason(self) -> str:
-        return self._reason
 
     def advance(self, now: float) -> None:
         self._shared[_INDEX[self._reason]] += now - self._now
@@ -56,15 +51,10 @@ class WaitBook:
         mark = self._shared.copy()
         mark[_INDEX[self._reason]] -= self._now - at
         waits.group, waits.mark, waits.since_s = SHARED, tuple(mark), at
-        waits.waiting_since_s = at
 
     def move(self, waits: Waits, group: str, reason: str = "") -> None:
         """The request stands in another group from now on (SHARED, SCHEDULED or a reason's)."""
         self.bring_up(waits)
-        if group == SCHEDULED:
-            waits.waiting_since_s = None
-        elif waits.group == SCHEDULED or waits.waiting_since_s is None:
-            waits.waiting_since_s = self._now
         waits.group, waits.reason = group, reason
 
     def bring_up(self, waits: Waits) -> None:

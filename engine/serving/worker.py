@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.clock import SystemClock
+from engine.collector import few_collections
 from engine.errors import EngineError
 from engine.serving.faults import NO_FAULTS, FaultyRunner
 from engine.serving.launch import READY, Launch, say, say_progress
@@ -112,7 +113,8 @@ def serve_worker(launch: Launch) -> None:
     serving.set()
     say(READY)
     try:
-        run_loop(core, service.publish, stopping)
+        with few_collections():  # or some steps wait for a walk over the whole model and queue
+            run_loop(core, service.publish, stopping)
     finally:
         service.stop_admitting()
         server.stop(0.5).wait(1.0)

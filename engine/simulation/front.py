@@ -18,7 +18,7 @@ from engine.serving.front_book import FrontBook, Submit
 from engine.simulation.blocks import prompt_of
 from engine.simulation.columns import Columns, TenantCounts
 from engine.simulation.replica import Replica, adapter_key
-from engine.simulation.setup import Setup, adapter_pages
+from engine.simulation.setup import Setup, adapter_pages, floor_pages
 from engine.simulation.workload import Arrival
 from engine.simulation.world import World
 
@@ -54,7 +54,9 @@ class PoolFront:
         self.door = QuotaDoor(settings)
         self.page_tokens = limits.page_tokens
         self.max_context = limits.max_context
-        self.room_tokens = limits.pool_bytes // setup.machine.page_bytes * limits.page_tokens
+        page = setup.machine.page_bytes
+        self.room_tokens = limits.pool_bytes // page * limits.page_tokens
+        self.adapter_floor_pages = floor_pages(limits, page)[1]
         self.homes: dict[str, int] = {}
         self.book: FrontBook | None = None
         if rows is not None:
@@ -136,8 +138,6 @@ class Front:
         self.offered = offered = self.offered + 1
         counts.offered += 1
         counts.offered_tokens += tokens
-        if book is not None:
-            book.offered(tenant, tokens, False, now)
         key, pages = None, 0
         if a.adapter is not None:
             try:
@@ -156,7 +156,10 @@ class Front:
         if replica is None:  # a front without a worker answers 503, and reserves nothing
             counts.rejected["unserved"] = counts.rejected.get("unserved", 0) + 1
             return
-        if pool.room_tokens - pages * pool.page_tokens < tokens <= pool.max_context:
+        if book is not None:  # as the engine's front: what it answers 503 stands in no row
+            book.offered(tenant, tokens, False, now)
+        beside = max(pages, pool.adapter_floor_pages) * pool.page_tokens
+        if pool.room_tokens - beside < tokens <= pool.max_context:
             self._reject(pool, counts, a, "impossible", now)
             return
         ticket = pool.door.admit(tenant, prompt_tokens, max_tokens, now)

@@ -212,10 +212,14 @@ class Replica:
 
     def close(self) -> None:
         """Send what is left."""
-        if self.lane is not None:
-            self.lane.close()
+        self.abandon()
         if self._emit is not None and self.up:
             self.core.close()
+
+    def abandon(self) -> None:
+        """End the lane, where there is one, and tell nobody."""
+        if self.lane is not None:
+            self.lane.close()
 
     # -- a core
 
@@ -281,11 +285,8 @@ def adapter_key(name: str) -> str:
 
 def make_pages(machine: Machine, settings: Settings) -> PagePool:
     limits, page = settings.limits, machine.page_bytes
-    return PagePool(
-        limits.pool_bytes // page,
-        page,
-        kv_floor_pages=-(-limits.kv_floor_bytes // page),
-        adapter_floor_pages=-(-limits.adapter_floor_bytes // page),
+    return PagePool.of_bytes(
+        limits.pool_bytes, page, limits.kv_floor_bytes, limits.adapter_floor_bytes
     )
 
 

@@ -24,6 +24,8 @@ _RANK_BYTES = 610_560  # one rank on all of its projections: 30 x 10,176 values 
 _ATTENTION_RANK_BYTES = 230_400  # on those of attention: 30 x 3,840
 _LINK_BYTES_PER_S = 5e8
 
+MOST_PAGES = 1 << 25  # each is kept account of: a few gigabytes of this machine's memory
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -145,18 +147,36 @@ def check(setup: Setup) -> None:
     names = [p.name for p in setup.pools]
     page = setup.machine.page_bytes
     for pool in setup.pools:
-        pages = pool.limits.pool_bytes // page
+        limits, where = pool.limits, f"pool {pool.name!r}"
+        pages = limits.pool_bytes // page
         if pages < 2:
             raise WorkloadError(
-                f"pool {pool.name!r}: pool_bytes = {pool.limits.pool_bytes} is less than two pages "
-                f"of {page} bytes on {setup.machine.name}; give at least {16 * page}"
+                f"{where}: pool_bytes = {limits.pool_bytes} is less than two pages of {page} bytes "
+                f"(page_tokens = {limits.page_tokens}) on {setup.machine.name}: give at least "
+                f"{16 * page} bytes, or smaller pages"
             )
+        if pages * pool.replicas > MOST_PAGES:
+            raise WorkloadError(
+                f"{where}: pool_bytes = {limits.pool_bytes} is {pages} pages of {page} bytes on "
+                f"each of replicas = {pool.replicas}: at most {MOST_PAGES} together are "
+                "simulated; lower pool_bytes, or take larger pages"
+            )
+        kv_floor, adapter_floor = floor_pages(limits, page)
+        if kv_floor + adapter_floor > pages:
+            raise WorkloadError(
+                f"{where}: kv_floor_bytes = {limits.kv_floor_bytes} and adapter_floor_bytes = "
+                f"{limits.adapter_floor_bytes} are {kv_floor} and {adapter_floor} whole pages, it "
+                f"has {pages}: lower a floor or raise pool_bytes"
+            )
+        most = pages - max(1, kv_floor)
         for spec in setup.adapters:
             needs = adapter_pages(setup.machine, spec.rank, spec.targets)
-            if needs >= pages:
+            if needs > most:
                 raise WorkloadError(
-                    f"adapter {spec.name!r} of rank {spec.rank} needs {needs} pages, "
-                    f"pool {pool.name!r} has {pages}: raise pool_bytes"
+                    f"{where}: adapter {spec.name!r}, rank = {spec.rank}, needs {needs} pages, and "
+                    f"adapters may take {most} of its {pages}: raise pool_bytes = "
+                    f"{limits.pool_bytes} by {(needs - most) * page} or lower kv_floor_bytes = "
+                    f"{limits.kv_floor_bytes}"
                 )
     for tenant in setup.tenants:
         if tenant.pool is not None and tenant.pool not in names:
@@ -172,6 +192,11 @@ def check(setup: Setup) -> None:
                 f"fault at {fault.at_s:g} s: pool {pool_of!r} has {replicas} replicas, there is "
                 f"no replica {fault.replica} (they count from 0)"
             )
+
+
+def floor_pages(limits: Limits, page_bytes: int) -> tuple[int, int]:
+    """(KV's floor, adapters' floor) in whole pages, rounded up as the pool does."""
+    return -(-limits.kv_floor_bytes // page_bytes), -(-limits.adapter_floor_bytes // page_bytes)
 
 
 @cache

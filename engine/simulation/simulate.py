@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.clock import TurnedClock
+from engine.collector import few_collections
 from engine.scheduling.request import Outcome, Request
 from engine.serving.front_book import Submit
-from engine.simulation.collector import few_collections
 from engine.simulation.columns import Columns
 from engine.simulation.curves import Curves
 from engine.simulation.front import Front, PoolFront
@@ -64,8 +64,10 @@ def simulate(
     with few_collections():
         try:
             run.go()
-        finally:
-            run.close()
+        except BaseException:
+            run.abandon()  # interrupted in the middle of anything: nothing more may be told
+            raise
+        run.close()
     result = run.result()
     return result.timed(Wall.of(time.perf_counter() - began, result))
 
@@ -210,6 +212,11 @@ class _Run:
         for replica in self._replicas:
             replica.close()
         self._front.seal(closing=True)
+
+    def abandon(self) -> None:
+        """No more steps and no more rows."""
+        for replica in self._replicas:
+            replica.abandon()
 
     def result(self) -> Result:
         self._sample()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from engine.scheduling.policies.counters import WQ
 from engine.simulation.results import PoolResult, Result, Spread, TenantResult
 from engine.simulation.terminal_plot import plot
-from telemetry.plain import cells, percent
+from telemetry.plain import cells, percent, wrap
 from telemetry.plain import name as fitted
 
 TOP = 20
@@ -86,26 +87,43 @@ def _reasons(rejected: dict[str, int]) -> str:
 
 
 def report(
-    result: Result, *, top: int = TOP, width: int = 100, colour: bool = False, plain: bool = False
+    result: Result,
+    *,
+    top: int = TOP,
+    width: int = 100,
+    fold: bool = False,
+    colour: bool = False,
+    plain: bool = False,
 ) -> list[str]:
-    """One run: its headline, pools, three tables of the `top` tenants by service, the plot."""
+    """One run: its headline, pools, three tables of the `top` tenants by service, the plot.
+    `fold`: tables that are wider than `width` go on below."""
     shown = sorted(result.tenants, key=lambda t: (-t.service, t.tenant))[:top]
+    head = (
+        f"{fitted(result.name, 60)} on {result.machine}, policy {result.policy}, seed {result.seed}"
+    )
+    if not result.offered:
+        return wrap(
+            f"{head}: no request came in {seconds(result.simulated_s)}. See the streams' rates and "
+            "spans, and --until if it was given",
+            width,
+        )
     lines = [
-        f"{fitted(result.name, 60)} on {result.machine}, policy {result.policy}, seed "
-        f"{result.seed}: {result.offered:,} requests of {len(result.tenants):,} tenants in "
-        f"{seconds(result.simulated_s)}",
+        *wrap(
+            f"{head}: {_many(result.offered, 'request')} of "
+            f"{_many(len(result.tenants), 'tenant')} in {seconds(result.simulated_s)}",
+            width,
+        ),
         "",
-        *map(_pool, result.pools),
-        f"largest difference in service of two tenants while both waited: "
-        f"{result.accumulated_difference:,.0f} (at the end "
-        f"{result.accumulated_difference_at_end:,.0f}; {result.compared} compared)",
     ]
-    for head, columns in (
-        ("What they got", GOT),
+    for pool in result.pools:
+        lines += wrap(_pool(pool), width, "  ")
+    lines += wrap(_difference(result), width, "  ")
+    for title, columns in (
+        (f"What they got (service: prompt tokens computed + {WQ:g} x output)", GOT),
         ("How long it took", TOOK),
         ("What they waited for, summed over requests", WAITED),
     ):
-        lines += ["", head, *tenant_table(shown, columns)]
+        lines += ["", *wrap(title, width), *tenant_table(shown, columns, width if fold else 0)]
     left = len(result.tenants) - len(shown)
     if left:
         rest = sum(t.share for t in result.tenants) - sum(t.share for t in shown)
@@ -124,12 +142,26 @@ def report(
         lines += ["", "Service over time", *drawn]
     if result.wall is not None:
         w = result.wall
-        lines += [
-            "",
+        said = (
             f"simulated in {w.wall_s:.2f} s: {w.simulated_s_per_s:,.0f} simulated seconds and "
-            f"{w.requests_per_s:,.0f} requests a second",
-        ]
+            f"{w.requests_per_s:,.0f} requests a second"
+        )
+        lines += ["", *wrap(said, width)]
     return lines
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def _difference(result: Result) -> str:
+    if result.compared < 2:
+        return "no two tenants waited: no difference in service to tell"
+    return (
+        f"largest difference in service of two tenants while both waited: "
+        f"{result.accumulated_difference:,.0f} tokens (at the end "
+        f"{result.accumulated_difference_at_end:,.0f}; {result.compared} tenants compared)"
+    )
 
 
 def _pool(pool: PoolResult) -> str:
@@ -137,36 +169,48 @@ def _pool(pool: PoolResult) -> str:
     return (
         f"pool {fitted(pool.pool, 30)}: {pool.tokens_per_s:,.0f} tokens/s "
         f"({pool.output_tokens_per_s:,.0f} of them output), {pool.finished:,} finished in "
-        f"{pool.steps:,} steps, {pool.preemptions:,} preemptions, adapter hit rate "
+        f"{_many(pool.steps, 'step')}, {_many(pool.preemptions, 'preemption')}, adapter hit rate "
         f"{_part(pool.hit_rate)}, Jain's index {fair}"
     )
 
 
-def tenant_table(tenants: Sequence[TenantResult], columns: Sequence[Column]) -> list[str]:
-    rows = [[fitted(t.tenant, NAME_CELLS), *(show(t) for _, show in columns)] for t in tenants]
-    return grid(["tenant", *(head for head, _ in columns)], rows)
+def tenant_table(
+    tenants: Sequence[TenantResult], columns: Sequence[Column], width: int = 0
+) -> list[str]:
+    room = max(8, min(NAME_CELLS, width // 3)) if width else NAME_CELLS
+    rows = [[fitted(t.tenant, room), *(show(t) for _, show in columns)] for t in tenants]
+    return grid(["tenant", *(head for head, _ in columns)], rows, width)
 
 
-def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they must be; the first is set left, the others right."""
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """Columns as wide as they must be; the first is set left, the others right. What does not fit
+    into `width` (0 = any) goes on below, each part beginning with the first column again."""
     table = [head, *rows]
     widths = [max(cells(row[i]) for row in table) for i in range(len(head))]
-    return [
-        "  ".join(
-            text + " " * (w - cells(text)) if i == 0 else " " * (w - cells(text)) + text
-            for i, (text, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    ]
+    parts: list[list[int]] = [[]]
+    used = widths[0]
+    for i in range(1, len(head)):
+        if width and parts[-1] and used + 2 + widths[i] > width:
+            parts.append([])
+            used = widths[0]
+        parts[-1].append(i)
+        used += 2 + widths[i]
+    lines: list[str] = []
+    for part in parts:
+        for row in table:
+            name = row[0] + " " * (widths[0] - cells(row[0]))
+            rest = (" " * (2 + widths[i] - cells(row[i])) + row[i] for i in part)
+            lines.append((name + "".join(rest)).rstrip())
+    return lines
 
 
-def comparison(results: Sequence[Result], *, top: int = TOP) -> list[str]:
+def comparison(results: Sequence[Result], *, top: int = TOP, width: int = 0) -> list[str]:
     """The same arrivals under several policies, side by side."""
     policies = [
         [
             r.policy,
             f"{sum(p.tokens_per_s for p in r.pools):,.0f}",
-            "-" if r.pools[0].jain is None else f"{r.pools[0].jain:.3f}",
+            " ".join("-" if p.jain is None else f"{p.jain:.3f}" for p in r.pools),
             f"{r.accumulated_difference:,.0f}",
             f"{r.accumulated_difference_at_end:,.0f}",
             f"{sum(t.slo_missed for t in r.tenants):,}",
@@ -175,14 +219,24 @@ def comparison(results: Sequence[Result], *, top: int = TOP) -> list[str]:
         ]
         for r in results
     ]
+    first = results[0]
+    if not first.offered:
+        return report(first, width=width or 100)
+    jain = "Jain" if len(first.pools) == 1 else f"Jain of {' '.join(_short(first))}"
     lines = [
-        f"{fitted(results[0].name, 60)} on {results[0].machine}, seed {results[0].seed}: "
-        f"{results[0].offered:,} requests, the same under each policy",
+        f"{fitted(first.name, 60)} on {first.machine}, seed {first.seed}: "
+        f"{_many(first.offered, 'request')}, the same under each policy",
         "",
         *grid(
-            ["policy", "tokens/s", "Jain", "difference", "at the end", "SLO missed", "goodput tok",
+            ["policy", "tokens/s", jain, "difference", "at the end", "SLO missed", "goodput tok",
              "worst p99 TTFT"],
             policies,
+            width,
+        ),
+        *wrap(
+            "difference: the most that two tenants' service per weight came apart while both "
+            "waited, in tokens; and as it stood at the end",
+            width or 100,
         ),
     ]  # fmt: skip
     by_policy = [{t.tenant: t for t in r.tenants} for r in results]
@@ -193,10 +247,14 @@ def comparison(results: Sequence[Result], *, top: int = TOP) -> list[str]:
             for name in names[:top]
             if all(name in by for by in by_policy)
         ]
-        lines += ["", title, *grid(["tenant", *(r.policy for r in results)], rows)]
+        lines += ["", title, *grid(["tenant", *(r.policy for r in results)], rows, width)]
     if len(names) > top:
         lines.append(f"and {len(names) - top:,} other tenants")
     return lines
+
+
+def _short(result: Result) -> list[str]:
+    return [fitted(p.pool, 12) for p in result.pools]
 
 
 def _worst(result: Result) -> float | None:

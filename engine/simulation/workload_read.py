@@ -41,6 +41,11 @@ from telemetry.settings import Reader, SettingsError, read_toml
 
 MOST_TENANTS = MOST_ADAPTERS = 1_000_000
 FOREVER = float("inf")
+LONGEST_S = 366 * 86_400.0  # of the workload's own clock
+LARGEST_ZIPF = 100.0  # the first gets everything long before
+LONGEST_BUCKET_S = 86_400.0
+SHORTEST_BUCKET_S = 0.01
+LARGEST_FACTOR = 1_000.0  # slower than that is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +106,16 @@ def _workload(r: Reader, raw: Mapping[str, Any], folder: Path) -> Workload:
     if not streams.made:
         raise SettingsError(f"{r.where}: no [[traffic]] and no [[incident]]: nothing would arrive")
     begins_s = min((i.at_s for i in streams.incidents), default=end_s)
-    calm_s = r.number("calm_s", begins_s, above=0)
+    calm_s = r.number("calm_s", begins_s, above=0, at_most=LONGEST_S)
     workload = Workload(
-        name=r.text("name"),
-        title=r.text("title", r.text("name")),
-        seed=r.integer("seed", 0),
+        name=read_name(r),
+        title=read_name(r, "title", read_name(r)),
+        seed=r.integer("seed", 0, at_least=0),
         calm_s=calm_s,
-        incident_s=r.number("incident_s", max(0.0, end_s - calm_s), above=0),
+        incident_s=r.number("incident_s", max(0.0, end_s - calm_s), above=0, at_most=LONGEST_S),
         suspect=_suspect(r, names, streams.incidents),
-        bucket_s=r.number("bucket_s", 60.0, above=0),
-        reference_step_s=r.number("reference_step_s", 0.2, above=0),
+        bucket_s=r.number("bucket_s", 60.0, at_least=SHORTEST_BUCKET_S, at_most=LONGEST_BUCKET_S),
+        reference_step_s=r.number("reference_step_s", 0.2, at_least=1e-6, at_most=3_600),
         limits=limits,
         tenants=tenants,
         adapters=adapters,
@@ -165,15 +170,18 @@ class _Names:
         for name in named:
             if name not in self.adapters:
                 raise r.fail("adapters", f"no [[adapter]] is named {name!r}")
-        return named, r.number("adapters_zipf", 0.0, at_least=0)
+        return named, r.number("adapters_zipf", 0.0, at_least=0, at_most=LARGEST_ZIPF)
 
 
 def _crowd(r: Reader, key: str, crowd: _Crowd | None) -> tuple[tuple[str, ...], float]:
+    prefix = r.text(key)
     if crowd is None:
-        r.text(key)
-        raise r.fail(key, f"no [{key}] table makes them in bulk")
-    r.text(key, choices=(crowd.prefix,))
-    return crowd.names, r.number(f"{key}_zipf", crowd.zipf, at_least=0)
+        raise r.fail(key, f"no [{key}] table makes them in bulk; one is named by {key[:-1]} = ..."
+                     if key == "tenants" else f"no [{key}] table makes them in bulk; a list names "
+                     "those of [[adapter]]")  # fmt: skip
+    if prefix != crowd.prefix:
+        raise r.fail(key, f"expected {crowd.prefix!r}, the prefix of [{key}]: it means all of them")
+    return crowd.names, r.number(f"{key}_zipf", crowd.zipf, at_least=0, at_most=LARGEST_ZIPF)
 
 
 class _Streams:
@@ -188,8 +196,8 @@ class _Streams:
 
     def traffic(self, r: Reader, raw: Mapping[str, Any]) -> None:
         tenants, tenant_zipf = self._names.whose(r)
-        start_s = r.number("start_s", 0.0, at_least=0)
-        end_s = r.number("end_s", above=0)
+        start_s = r.number("start_s", 0.0, at_least=0, at_most=LONGEST_S)
+        end_s = r.number("end_s", above=0, at_most=LONGEST_S)
         if end_s <= start_s:
             raise r.fail("end_s", f"expected more than start_s = {start_s:g}")
         kind = raw["tenant"] if "tenant" in raw else f"{raw['tenants']}*"
@@ -198,8 +206,8 @@ class _Streams:
     def incident(self, r: Reader, raw: Mapping[str, Any]) -> None:
         kind = r.text("kind", choices=INCIDENTS)
         tenant = self._names.tenant(r)
-        at_s = r.number("at_s", at_least=0)
-        end_s = at_s + r.number("duration_s", above=0)
+        at_s = r.number("at_s", at_least=0, at_most=LONGEST_S)
+        end_s = at_s + r.number("duration_s", above=0, at_most=LONGEST_S)
         self.incidents.append(Incident(kind, tenant, at_s, end_s))
         self._add(r, raw, f"{kind} of {tenant}", (tenant,), 0.0, at_s, end_s, "even")
 
@@ -219,7 +227,7 @@ class _Streams:
         self.made.append(
             Traffic(
                 # Not the place in the file: another stream added above must change no draws here.
-                name=r.text("name", f"{kind} {self._seen[kind]}"),
+                name=read_name(r, "name", f"{kind} {self._seen[kind]}"),
                 tenants=tenants,
                 adapters=adapters,
                 start_s=start_s,
@@ -245,17 +253,14 @@ def _adapters_in_bulk(r: Reader, wanted: bool) -> tuple[tuple[AdapterSpec, ...],
     """[adapters]: `count` of them, ranks from a list in turn, all on the same `targets`."""
     if not wanted:
         return (), None
-    count = r.integer("count", at_least=1)
-    if count > MOST_ADAPTERS:
-        raise r.fail("count", f"expected at most {MOST_ADAPTERS}")
+    count = r.integer("count", at_least=1, at_most=MOST_ADAPTERS)
     ranks = r.numbers("ranks", (16.0,))
     if not ranks or any(rank < 1 or rank != int(rank) for rank in ranks):
         raise r.fail("ranks", "expected a list of whole numbers >= 1")
     targets = r.text("targets", "all", choices=TARGETS)
     prefix = read_name(r, "prefix") if r.has("prefix") else r.text("prefix", "a")
-    crowd = _Crowd(
-        prefix, tuple(f"{prefix}{i}" for i in range(count)), r.number("zipf", 0.0, at_least=0)
-    )
+    zipf = r.number("zipf", 0.0, at_least=0, at_most=LARGEST_ZIPF)
+    crowd = _Crowd(prefix, tuple(f"{prefix}{i}" for i in range(count)), zipf)
     r.done()
     made = (
         AdapterSpec(n, int(ranks[i % len(ranks)]), i, targets) for i, n in enumerate(crowd.names)
@@ -267,11 +272,9 @@ def _tenants_in_bulk(r: Reader, raw: object) -> tuple[tuple[Tenant, ...], _Crowd
     """[tenants]: `count` of them, alike: what else the table holds is each tenant's."""
     if not isinstance(raw, Mapping):
         return (), None
-    count = r.integer("count", at_least=1)
-    if count > MOST_TENANTS:
-        raise r.fail("count", f"expected at most {MOST_TENANTS}")
+    count = r.integer("count", at_least=1, at_most=MOST_TENANTS)
     prefix = read_name(r, "prefix") if r.has("prefix") else r.text("prefix", "t")
-    zipf = r.number("zipf", 0.0, at_least=0)
+    zipf = r.number("zipf", 0.0, at_least=0, at_most=LARGEST_ZIPF)
     if r.has("name"):
         raise r.fail("name", "tenants made in bulk are called after prefix")
     crowd = _Crowd(prefix, tuple(f"{prefix}{i}" for i in range(count)), zipf)
@@ -285,11 +288,14 @@ def _fault(r: Reader, pools: tuple[PoolSpec, ...]) -> Fault:
     pool = r.text("pool", None, choices=[p.name for p in pools])
     if pool is not None and not pools:
         raise r.fail("pool", "the file has no [[pool]]")
+    if kind != "slow" and r.has("factor"):
+        raise r.fail("factor", f"goes with kind = 'slow' only, and it is {kind!r}")
+    lasts = FOREVER if kind == "lost" else ...
     fault = Fault(
         kind=kind,
-        at_s=r.number("at_s", at_least=0),
-        duration_s=r.number("duration_s", FOREVER if kind == "lost" else ..., above=0),
-        factor=r.number("factor", above=1) if kind == "slow" else 1.0,
+        at_s=r.number("at_s", at_least=0, at_most=LONGEST_S),
+        duration_s=r.number("duration_s", lasts, above=0, at_most=LONGEST_S),
+        factor=r.number("factor", above=1, at_most=LARGEST_FACTOR) if kind == "slow" else 1.0,
         pool=pool,
         replica=r.integer("replica", 0, at_least=0),
     )

@@ -29,9 +29,19 @@ from engine.simulation.arrivals import (
     Steady,
 )
 from engine.simulation.lengths import LONGEST, Even, Lengths, Lognormal, RecordedLengths
-from telemetry.settings import Reader, SettingsError
+from telemetry.settings import Reader, SettingsError, read_text, shown
 
-LARGEST_CV = 100.0
+SMALLEST_CV, LARGEST_CV = 0.01, 100.0
+MOST_PER_S = 1e6  # beyond it instants run together, and time would stand still
+# What a key needs beside it: said where it is given without.
+_NEEDS = {
+    "cv": 'spacing = "gamma"',
+    "times_s": 'spacing = "recorded"',
+    "times_file": 'spacing = "recorded"',
+    "rate_per_s": 'a spacing that is not "recorded"',
+    "on_off_s": 'a spacing that is not "recorded"',
+    "ramp_to_per_s": 'a spacing that is not "recorded"',
+}
 
 
 def read_arrivals(
@@ -39,13 +49,16 @@ def read_arrivals(
 ) -> Arrivals:
     """When requests come. `spacing` is the default. Raises SettingsError."""
     kind = r.text("spacing", spacing, choices=SPACINGS)
-    if kind == "recorded":
-        return _recorded(r, folder)
+    recorded = kind == "recorded"
+    for key, needs in _NEEDS.items():
+        goes = kind == "gamma" if key == "cv" else recorded == key.startswith("times")
+        if key in raw and not goes:
+            raise r.fail(key, f"goes with {needs}, and it is {kind!r}: leave the key out")
+    if recorded:
+        return _recorded(r, folder, span_s)
     cv = {"even": 0.0, "uniform": 0.0, "poisson": 1.0}.get(kind)
     if cv is None:
-        cv = r.number("cv", above=0)
-        if cv > LARGEST_CV:
-            raise r.fail("cv", f"expected a number > 0, at most {LARGEST_CV:g}")
+        cv = r.number("cv", at_least=SMALLEST_CV, at_most=LARGEST_CV)
     return Process(Spacing(cv), _rate(r, span_s))
 
 
@@ -53,12 +66,12 @@ def _rate(r: Reader, span_s: float) -> Rate:
     if r.has("on_off_s") and r.has("ramp_to_per_s"):
         raise SettingsError(f"{r.where}: expected at most one of on_off_s and ramp_to_per_s")
     if r.has("ramp_to_per_s"):
-        first = r.number("rate_per_s", at_least=0)
-        last = r.number("ramp_to_per_s", at_least=0)
+        first = r.number("rate_per_s", at_least=0, at_most=MOST_PER_S)
+        last = r.number("ramp_to_per_s", at_least=0, at_most=MOST_PER_S)
         if first == last == 0:
             raise r.fail("ramp_to_per_s", "expected a rate above 0 at one end at least")
         return Ramp(first, last, span_s)
-    per_s = r.number("rate_per_s", above=0)
+    per_s = r.number("rate_per_s", above=0, at_most=MOST_PER_S)
     if not r.has("on_off_s"):
         return Steady(per_s)
     on_s, off_s = r.numbers("on_off_s", length=2)
@@ -67,7 +80,7 @@ def _rate(r: Reader, span_s: float) -> Rate:
     return OnOff(per_s, on_s, off_s)
 
 
-def _recorded(r: Reader, folder: Path) -> Recorded:
+def _recorded(r: Reader, folder: Path, span_s: float) -> Recorded:
     if r.has("times_s") == r.has("times_file"):
         raise SettingsError(
             f"{r.where}: recorded arrivals: expected either times_s = [...] or times_file"
@@ -76,11 +89,20 @@ def _recorded(r: Reader, folder: Path) -> Recorded:
         key, at = "times_s", r.numbers("times_s")
     else:
         key, at = "times_file", _numbers_in(r, "times_file", folder)
-    if not at or at[0] < 0 or not all(math.isfinite(a) for a in at):
-        raise r.fail(key, "expected instants >= 0, in seconds since start_s")
+    if not at:
+        raise r.fail(key, "expected instants, in seconds since start_s; there are none")
+    for i, instant in enumerate(at):
+        if not 0 <= instant < math.inf:
+            raise r.fail(key, f"instant {i + 1} = {instant:g}: expected seconds >= 0")
     for i, (before, after) in enumerate(itertools.pairwise(at)):
         if after < before:
             raise r.fail(key, f"instant {i + 2} = {after:g} comes before {before:g}: sort them")
+    if at[0] >= span_s:
+        raise r.fail(
+            key,
+            f"the first comes {at[0]:g} s after the stream begins, and it lasts {span_s:g} s: "
+            "instants count from its beginning",
+        )
     return Recorded(at)
 
 
@@ -100,7 +122,7 @@ def read_lengths(r: Reader, key: str, raw: Mapping[str, Any], folder: Path) -> L
             "expected a whole number, [low, high], { mean, cv }, { median, p95 }, "
             "{ recorded = [...] } or { file }",
         )
-    fixed = r.integer(key, at_least=1)
+    fixed = r.integer(key, at_least=1, at_most=LONGEST)
     return Even(fixed, fixed)
 
 
@@ -116,8 +138,11 @@ def _distribution(r: Reader, folder: Path) -> Lengths:
         lengths = _lognormal(r, way)
     else:
         tokens = r.numbers("recorded") if way == "recorded" else _numbers_in(r, "file", folder)
-        if not tokens or any(not 1 <= t <= LONGEST or t != int(t) for t in tokens):
-            raise r.fail(way, "expected whole numbers >= 1")
+        if not tokens:
+            raise r.fail(way, "expected whole numbers >= 1; there are none")
+        for i, t in enumerate(tokens):
+            if not 1 <= t <= LONGEST or t != int(t):
+                raise r.fail(way, f"number {i + 1} = {t:g}: expected whole numbers >= 1")
         lengths = RecordedLengths(tuple(int(t) for t in tokens))
     r.done()
     return lengths
@@ -127,12 +152,11 @@ def _lognormal(r: Reader, way: str) -> Lognormal:
     least = r.integer("least", 1, at_least=1)
     most = r.integer("most", LONGEST, at_least=least)
     if way == "mean":
-        mean, cv = r.number("mean", at_least=1), r.number("cv", at_least=0)
-        if cv > LARGEST_CV:
-            raise r.fail("cv", f"expected at most {LARGEST_CV:g}")
+        mean = r.number("mean", at_least=1, at_most=LONGEST)
+        cv = r.number("cv", at_least=0, at_most=LARGEST_CV)
         return Lognormal.of_mean(mean, cv, least, most)
-    median = r.number("median", at_least=1)
-    p95 = r.number("p95", at_least=median)
+    median = r.number("median", at_least=1, at_most=LONGEST)
+    p95 = r.number("p95", at_least=median, at_most=LONGEST)
     return Lognormal.of_median(median, p95, least, most)
 
 
@@ -140,11 +164,9 @@ def _numbers_in(r: Reader, key: str, folder: Path) -> tuple[float, ...]:
     """One number a line, in a file beside the workload; blank lines and `#` lines are passed."""
     path = folder / r.text(key)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as e:
-        raise r.fail(key, f"cannot be read: {(e.strerror or str(e)).lower()}") from None
-    except UnicodeDecodeError:
-        raise r.fail(key, "expected a text file, UTF-8, one number a line") from None
+        lines = read_text(path).splitlines()
+    except SettingsError as e:
+        raise r.fail(key, f"{e}; expected a text file, one number a line") from None
     found: list[float] = []
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -153,5 +175,5 @@ def _numbers_in(r: Reader, key: str, folder: Path) -> tuple[float, ...]:
         try:
             found.append(float(text))
         except ValueError:
-            raise r.fail(key, f"line {number}: {text!r} is no number") from None
+            raise r.fail(key, f"line {number}: {shown(text)} is no number") from None
     return tuple(found)

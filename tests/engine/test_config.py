@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_a_good_file_reads_and_survives_the_way_to_a_child(tmp_path):
         (("slots = 4", "kv_floor_bytes = 1001"), ["[limits]", "1001", "pool_bytes = 1000"]),
         (("quantum_tokens", "quantum"), ["[policies]", "'quantum'", "quantum_tokens"]),
         (('name = "one"', 'name = " "'), ["name", "not blank"]),
-        (('name = "one"', 'name = "a\\u0007b"'), ["name", "printable"]),
+        (('name = "one"', 'name = "a\\u0007b"'), ["name", "control characters"]),
         (('name = "one"', 'name = "two"'), ["lists adapter 'one'"]),
         (('adapters = ["one"]', 'adapters = ["one", "one"]'), ["adapters", "'one' stands in it"]),
         (('policy = "fcfs"', 'policy = "lifo"'), ["policy", "'lifo'", "fcfs, round-robin"]),
@@ -183,6 +184,17 @@ def test_the_only_pools_own_limits_are_the_workers(tmp_path):
 def test_several_workers_are_more_than_one_serve_runs_and_it_says_so(pools):
     with pytest.raises(ConfigError, match=r"2 workers.*runs one pool with one worker.*simulate"):
         Settings(pools=pools).one_pool()
+
+
+def test_a_mark_before_the_text_and_windows_line_ends_are_read_over(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
+    assert [p.name for p in read_settings(path).pools] == ["gold", "bulk"]
+
+
+def test_a_device_that_never_ends_is_no_settings_file():
+    with pytest.raises(ConfigError, match="/dev/zero: larger than 256 MiB"):
+        read_settings(Path("/dev/zero"))
 
 
 def test_a_missing_file_or_a_folder_is_said(tmp_path):

@@ -75,6 +75,20 @@ def test_a_bad_file_exits_1_with_one_sentence(good, capsys):
     assert "tpm = '60k'" in said["error"]
 
 
+def test_a_workload_handed_in_by_mistake_is_recognised(good, capsys):
+    good.write_text(GOOD + '[[traffic]]\ntenant = "a"\n')
+    assert invoke(["config", "check", str(good)]) == 1
+    assert f"'tenantscope simulate {good}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["\\u0000", "x" * 5000])
+def test_a_path_that_no_folder_can_have_is_said_and_crashes_nothing(good, path, capsys):
+    good.write_text(GOOD.replace("nowhere", path))
+    assert invoke(["config", "check", str(good)]) in (0, 1)
+    err = capsys.readouterr().err
+    assert "no folder" in err or "control characters" in err
+
+
 def test_no_file_is_a_usage_error(tmp_path, capsys):
     assert invoke(["config", "check", str(tmp_path / "none.toml")]) == 2
     assert "does not exist" in capsys.readouterr().err

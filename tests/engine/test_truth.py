@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import Slo
+from engine.scheduling.plan import StepOutcome
 from telemetry.conventions import WAIT_REASONS
+from telemetry.records import AdapterMinute
 from tests.engine.worlds import make_pool
 
 REASONS = WAIT_REASONS
@@ -83,6 +85,46 @@ def test_the_stall_of_requests_equals_the_ledgers():
             c.charged_s for c in pool.charges() if c.victim == tenant and c.reason == "stall"
         )
         assert close(charged, own)
+
+
+def test_a_row_that_fails_was_stalled_until_then_like_the_others():
+    class FailsOnce:
+        steps = 0
+
+        def execute(self, plan):
+            self.steps += 1
+            pool.world.run_to(pool.clock.now() + 0.1)
+            bad = {s.request_id: "not finite" for s in plan.segments} if self.steps == 4 else {}
+            good = [s for s in plan.segments if s.samples and s.request_id not in bad]
+            return StepOutcome({s.request_id: 1 for s in good}, bad)
+
+    pool = make_pool(runner=FailsOnce())
+    pool.ask(0.0, "a", 5, 30)
+    pool.ask(0.15, "b", 300, 3)
+    pool.ask(0.15, "c", 30, 3)
+    pool.run()
+    assert {r.outcome for r in pool.requests()} == {"failed"}
+    for tenant in "abc":
+        own = sum(r.stall_s or 0 for r in pool.requests() if r.tenant == tenant)
+        assert close(own, pool.total("stall_s", tenant)), tenant
+    assert pool.total("stall_s", "a") > 0.02
+
+
+@pytest.mark.parametrize("when", [0.1, 0.5, 2.0])  # loading, in use, idle
+def test_an_adapter_that_was_unloaded_is_resident_no_more(when):
+    pool = make_pool(adapters={"x": 6}, link_bytes_per_s=1e6, bucket_s=1.0)
+    pool.ask(0.0, "a", 20, 40, "x")
+
+    def unload():
+        with pool.core.ledger.lock:
+            pool.core.ledger.tick(pool.clock.now())
+            pool.core.scheduler.unload("key-x")
+
+    pool.world.at(when, unload)
+    pool.ask(5.5, "a", 20, 4)
+    pool.run()
+    rows = pool.rows(AdapterMinute)
+    assert not [r for r in rows if r.bucket_start >= 1_800_000_008 and r.resident_s]
 
 
 def test_ttft_is_the_sum_of_its_parts():

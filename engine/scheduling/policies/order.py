@@ -131,8 +131,8 @@ class Scan:
 
     `head()` is the next candidate, the same until told what became of it: `admitted()` (the caller
     has removed it from its queue and charged it), `passed()` (it stays, its tenant's next one may
-    be considered) or `supposed()` (as if it had been admitted, for looking ahead). `close()` when
-    done. O(log n) a head; starting costs nothing.
+    be considered), `left()` (it stays, and its tenant's others too) or `supposed()` (as if it had
+    been admitted, for looking ahead). `close()` when done. O(log n) a head; starting costs nothing.
     """
 
     __slots__ = (
@@ -201,6 +201,18 @@ class Scan:
         self._supposed[name] = self._order.suppose(request, self._supposed.get(name, 0.0))
         walk.supposed()
         self._renew()
+
+    def left(self) -> None:
+        """The head stays, and so does the rest of its name's requests: the next head is
+        another name's."""
+        if self._request is None:
+            return
+        self._request = None
+        walk = self._walk()
+        if self._within:
+            heappop(self._local)
+        walk.close()
+        self._walks[self._name] = _DONE
 
     def close(self) -> None:
         """Put everything back; the scan is over."""

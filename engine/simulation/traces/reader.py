@@ -35,5 +35,12 @@ def read_trace(path: Path, form: str, options: TraceOptions | None = None) -> Tr
         raise WorkloadError(f"{path}: no such file or folder")
     if path.is_dir() != (form == "servegen"):
         expected = "a folder of chunk-N-trace.csv files" if form == "servegen" else "a file"
-        raise WorkloadError(f"{path}: a {form} trace is {expected}")
-    return FORMATS[form](path, options)
+        raise WorkloadError(f"{path}: a trace of format {form} is {expected}")
+    try:
+        trace = FORMATS[form](path, options)
+    except UnicodeDecodeError:
+        raise WorkloadError(f"{path}: a trace of format {form} is UTF-8 text") from None
+    except OSError as e:
+        raise WorkloadError(f"{e.filename or path}: cannot be read: {e.strerror}") from None
+    trace.source = str(path)
+    return trace

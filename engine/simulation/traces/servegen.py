@@ -145,7 +145,7 @@ def _numbered(folder: Path, form: re.Pattern[str]) -> dict[int, Path]:
 
 def _windows(path: Path, account: Account) -> Iterator[_Window]:
     with path.open(encoding="utf-8", newline="") as f:
-        for number, cells in enumerate(csv.reader(f), 1):
+        for number, cells in enumerate(_cells(csv.reader(f), path), 1):
             try:
                 window = _window(cells, f"{path}: line {number}")
             except BadRow as bad:
@@ -154,6 +154,13 @@ def _windows(path: Path, account: Account) -> Iterator[_Window]:
                 continue
             if window.count:
                 yield window
+
+
+def _cells(rows: Iterator[list[str]], path: Path) -> Iterator[list[str]]:
+    try:
+        yield from rows
+    except csv.Error as e:
+        raise WorkloadError(f"{path}: no CSV: {e}") from None
 
 
 def _window(cells: list[str], where: str) -> _Window:

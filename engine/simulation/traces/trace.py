@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.errors import WorkloadError
+from engine.simulation.lengths import LONGEST
 from engine.simulation.popularity import Zipf, fingerprint
 from engine.simulation.workload import Arrival
 
@@ -78,10 +79,24 @@ class TraceReport:
     notes: tuple[str, ...]
     examples: tuple[str, ...]
 
+    def why_nothing(self) -> str:
+        """A sentence, where no row was kept."""
+        if not self.read:
+            return f"no rows in it: is it a whole trace of format {self.format}?"
+        said = f"none of its {self.read:,} rows can be played: dropped {self._gone()}"
+        if self.outside:
+            said += f", {self.outside:,} outside the window asked for"
+        return f"{said}; the first: {self.examples[0]}" if self.examples else said
+
+    def _gone(self) -> str:
+        return ", ".join(f"{n:,} {reason}" for reason, n in self.dropped) or "none"
+
     def lines(self) -> list[str]:
         """For people."""
-        gone = ", ".join(f"{n:,} {reason}" for reason, n in self.dropped) or "none"
-        out = [f"{self.format} trace: {self.read:,} rows read, {self.kept:,} kept, dropped: {gone}"]
+        out = [
+            f"{self.format} trace: {self.read:,} rows read, {self.kept:,} kept, dropped: "
+            f"{self._gone()}"
+        ]
         if self.outside:
             out.append(f"outside the window: {self.outside:,}")
         if self.capped_prompts or self.capped_outputs:
@@ -149,6 +164,7 @@ class Trace:
         self.format = form
         self.options = options
         self.tenants = tenants
+        self.source = f"{form} trace"  # as messages name it
         self._rows = rows
         self._account = Account(options)
 
@@ -174,8 +190,8 @@ class Trace:
     def _readable(self, account: Account) -> Iterator[Arrival]:
         try:
             yield from self._arrivals(account)
-        except UnicodeDecodeError as e:
-            raise WorkloadError(f"{self.format} trace: not UTF-8 text: {e}") from None
+        except UnicodeDecodeError:
+            raise WorkloadError(f"{self.source}: not UTF-8 text, as {self.format} is") from None
 
     def _arrivals(self, account: Account) -> Iterator[Arrival]:
         o, before_s = self.options, 0.0
@@ -243,4 +259,6 @@ def tokens(text: object, column: str, where: str) -> int:
         raise BadRow("unreadable", f"{where}: {column} = {text!r}: expected a whole number")
     if count < 1:
         raise BadRow("no tokens", f"{where}: {column} = {count}: expected at least 1")
+    if count > LONGEST:
+        raise BadRow("unreadable", f"{where}: {column} = {count:.3g}: expected at most {LONGEST}")
     return count

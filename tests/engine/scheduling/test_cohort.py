@@ -142,6 +142,6 @@ def check_arrays(cohort: Cohort, rows: dict[int, tuple[Request, Row]]) -> None:
     assert np.array_equal(cohort.rows_of, count)
     assert np.array_equal(cohort.context_of, context)
     assert cohort.context == context.sum()
-    assert {a: u.rows for a, u in cohort.adapters.items()} == users
+    assert cohort.adapters == users
     got = cohort.decode_cost_s(ROW_S, CONTEXT_S, ADAPTER_S, beside)
     assert got == pytest.approx(cost, abs=1e-9)

@@ -10,7 +10,7 @@ from engine.config import Slo
 from engine.errors import EngineError
 from engine.scheduling.plan import StepOutcome
 from telemetry.records import EventRecord
-from tests.engine.worlds import make_pool
+from tests.engine.worlds import PAGE_BYTES, make_pool
 
 TIGHT = {"x": 5, "y": 6, "z": 7}
 
@@ -163,6 +163,50 @@ def test_a_gap_target_passed_while_preempted_is_a_miss_even_if_the_client_leaves
     assert row.slo_met is False
 
 
+def test_a_gap_target_is_booked_in_time_though_an_earlier_request_waits_before_the_preempted():
+    pool = make_pool(
+        ("a", "b"), pages=18, slots=2, adapters={"x": 4}, link_bytes_per_s=1e4,
+        slo=Slo(max_gap_s=0.2), policy="fcfs", bucket_s=1.0,
+    )  # fmt: skip
+    pool.ask(0.0, "a", 60, 150)
+    pool.ask(0.0, "b", 20, 4, "x")  # its adapter takes half a minute
+    late = pool.ask(0.01, "b", 60, 60)
+    seen = []
+
+    def look():
+        pool.core.tick()
+        seen.extend(r.preemptions for r in pool.core.scheduler._waiting.queues["b"])
+        seen.append(pool.core.ledger._slo._live[late].missed_gap)
+
+    pool.world.at(1.4, look)
+    pool.run(3.0)
+    assert seen == [0, 1, True]
+
+
+@pytest.mark.parametrize("jumping", [True, False])
+def test_a_jump_does_not_pass_by_a_head_whose_adapter_is_to_be_fetched(jumping):
+    """While `a` decodes its counter passes that of `c`, whose adapter is fetched from then on."""
+    pool = make_pool(
+        ("a", "b", "c"), slots=2, adapters={"x": 6, "y": 6}, pages=400, prefetch=1,
+        link_bytes_per_s=1e6, page_tokens=512,
+    )  # fmt: skip
+    pool.ask(0.0, "c", 300, 1)
+    pool.ask(0.2, "a", 20, 300)
+    pool.ask(0.2, "b", 30, 300)
+    pool.ask(0.3, "a", 20, 3, "x")
+    pool.ask(0.3, "c", 20, 3, "y")
+    begun = {}
+    begin = pool.core._transfers.begin
+
+    def noted(order):
+        begun[order.key] = pool.clock.now()
+        begin(order)
+
+    pool.core._transfers.begin = noted
+    pool.run(jumping=jumping)
+    assert begun == pytest.approx({"key-x": 0.308, "key-y": 0.319}, abs=0.001)
+
+
 def test_planning_does_not_take_longer_the_longer_the_queue_is_short_of_pages():
     """Bounded examinations, counted: no timing."""
     pool = make_pool(("a", "b"), pages=40, slots=8, bypass=1000)
@@ -181,3 +225,76 @@ def test_planning_does_not_take_longer_the_longer_the_queue_is_short_of_pages():
     pool.core.scheduler._prefetch.make_room = counted
     pool.run(0.5)
     assert tries <= 4 * pool.core.status().steps
+
+
+def test_a_flood_for_a_loading_adapter_leaves_the_scan_room_for_everybody_else():
+    pool = make_pool(("a", "b"), adapters={"x": 60}, link_bytes_per_s=8e5, policy="fcfs")
+    for _ in range(200):
+        pool.ask(0.0, "a", 20, 1, "x")
+    pool.ask(0.01, "b", 20, 4)
+    pool.run(60.0)
+    bystander = next(r for r in pool.requests() if r.tenant == "b")
+    assert bystander.ttft_s < 0.1
+
+
+def test_an_adapter_that_the_kv_floor_keeps_out_is_refused_at_once_with_both_numbers():
+    pool = make_pool(("a",), pages=20, adapters={"x": 12}, kv_floor_bytes=10 * PAGE_BYTES)
+    pool.ask(0.0, "a", 20, 4, "x")
+    pool.world.run_to(0.0)
+    (end,) = pool.core.step().ended
+    assert end.reason == "its adapter needs 12 pages; the pool lets adapters take 10"
+
+
+def test_who_gives_way_while_its_adapter_drains_is_told_and_does_not_wait_for_ever():
+    pool = make_pool(("a", "b"), pages=16, slots=2, adapters={"x": 2}, policy="fcfs")
+    pool.ask(0.0, "a", 60, 120)
+    late = pool.ask(0.4, "b", 60, 120, "x")
+
+    def unload():
+        with pool.core.ledger.lock:
+            pool.core.ledger.tick(pool.clock.now())
+            assert not pool.core.scheduler.unload("key-x")
+
+    pool.world.at(0.7, unload)
+    pool.run(60.0)
+    row = next(r for r in pool.requests() if r.request_id == late)
+    assert row.preemptions == 1
+    assert row.outcome == "failed"
+    assert len(pool.requests()) == 2
+
+
+def test_a_prefill_under_way_is_not_kept_from_the_step_by_adapters_that_keep_coming():
+    """A step takes two adapters. Once `x` and `z` decode, and new rows of theirs keep coming, the
+    long prompt of `y` would find no place any more."""
+    pool = make_pool(
+        ("x", "y", "z"), adapters={"x": 4, "y": 4, "z": 400}, pages=2000, slots=16,
+        adapters_per_step=2, prefix_cache=False, link_bytes_per_s=5e7,
+    )  # fmt: skip
+    pool.ask(0.0, "x", 20, 100, "x")
+    pool.ask(0.1, "y", 5, 1, "y")
+    pool.ask(0.2, "z", 10, 40, "z")  # waits for its large adapter, its counter low
+    long = pool.ask(0.5, "y", 1500, 5, "y")
+    for i in range(100):
+        pool.ask(0.55 + 0.1 * i, "z", 10, 40, "z")
+        pool.ask(0.55 + 0.1 * i, "x", 10, 40, "x")
+    pool.run()
+    row = next(r for r in pool.requests() if r.request_id == long)
+    # z may overtake until it has had as much as y, by counters; then the step is y's.
+    assert row.wait_budget_s < 3.0
+
+
+def test_a_head_whose_adapter_finds_no_room_is_passed_by_a_bounded_number_of_times():
+    """Two adapters fill the room and are never out of use; a third one is asked for once."""
+    pool = make_pool(
+        ("a", "b", "c"), slots=8, adapters={"x": 12, "y": 12, "z": 12}, pages=34,
+        link_bytes_per_s=1e8, prefix_cache=False,
+    )  # fmt: skip
+    for i in range(100):
+        pool.ask(0.1 * i, "a", 10, 20, "x")
+        pool.ask(0.1 * i + 0.05, "b", 10, 20, "y")
+    third = pool.ask(1.0, "c", 10, 4, "z")
+    pool.run()
+    row = next(r for r in pool.requests() if r.request_id == third)
+    passed = [r for r in pool.requests() if row.arrived < r.first_scheduled < row.first_scheduled]
+    assert len(passed) <= 8 + 8  # by those who passed, and those who ran already
+    assert row.wait_adapter_s < 1.5

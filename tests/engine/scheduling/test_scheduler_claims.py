@@ -56,6 +56,24 @@ def test_a_deadline_ends_a_request_wherever_it_is_and_gives_everything_back():
     assert pool.core._pool.holdings().kv == {}
 
 
+def test_a_timeout_and_a_deadline_that_pass_together_end_a_request_once():
+    pool = make_pool(slots=1)
+    pool.ask(0.0, "a", 20, 400)
+    both = pool.ask(0.1, "b", 20, 4, queue_timeout_s=1.0, deadline_s=1.0)
+    pool.run(until=20.0)
+    assert [r.outcome for r in pool.requests() if r.request_id == both] == ["timed_out"]
+
+
+def test_a_long_deadline_does_not_keep_who_has_ended():
+    pool = make_pool(pages=1000)
+    pool.ask(0.0, "b", 4, 4000, deadline_s=3_600.0)  # lives on, and its deadline is the first
+    for i in range(300):
+        pool.ask(0.1 * i, "a", 4, 1, deadline_s=36_000.0)
+    pool.run(until=40.0)
+    assert len(pool.requests()) == 300
+    assert len(pool.core.scheduler._waiting._due) <= 80
+
+
 def test_an_idle_core_wakes_for_a_timeout():
     pool = make_pool(adapters={"x": 200}, pages=260, link_bytes_per_s=1e5)
     stuck = pool.ask(0.0, "a", 20, 4, "x", queue_timeout_s=1.0)  # its load takes two minutes
@@ -110,6 +128,17 @@ def test_a_decoding_tenants_gap_is_bounded_beside_any_number_of_long_prompts(pro
     least = 16 * (DEEP.prefill_token_s + DEEP.context_token_s * 16_100)
     assert longest_gap(bound) <= bound + least
     assert longest_gap(None) > 5 * bound
+
+
+def test_nobody_is_admitted_into_a_step_that_has_no_time_left():
+    pool = make_pool(slots=16, step_tokens=512, step_s=0.03, pages=2000)
+    pool.ask(0.0, "a", 10, 200)
+    for _ in range(10):
+        pool.ask(0.1, "b", 500, 3)
+    seen = []
+    pool.world.at(0.25, lambda: seen.append(pool.core.scheduler.running))
+    pool.run(until=0.3)
+    assert seen == [2]  # the decoding row, and the first prompt: the only one with tokens computed
 
 
 def test_prefill_goes_on_beside_a_batch_that_has_no_time_to_spare():
@@ -246,6 +275,17 @@ def test_an_adapter_unloaded_in_use_drains_and_those_who_wait_are_told():
     assert rows[waits].outcome == "failed"
     assert rows[late].outcome == "failed"
     assert core._pool.free_pages == core._pool.pages
+
+
+@pytest.mark.parametrize("prefetch", [0, 8])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_no_pin_outlives_those_it_was_for(prefetch, aborted):
+    pool = make_pool(adapters={"x": 6}, link_bytes_per_s=1e6, prefetch=prefetch)
+    name = pool.ask(0.0, "a", 20, 4, "x")
+    if aborted:
+        pool.world.at(0.1, lambda: pool.core.abort(name))
+    pool.run()
+    assert pool.core.scheduler._residency.policy_bytes == 0
 
 
 def test_floors_keep_room_for_either_kind():

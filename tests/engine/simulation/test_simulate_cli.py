@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import signal
+from pathlib import Path
 
 import pytest
 
 from console.cli import USAGE, invoke
+from engine.simulate_cli import PRESET_NAMES, bar_line
+from engine.simulation.hardware import PRESETS
+from engine.simulation.simulate import Progress
+from engine.simulation.store_out import StoreOut
+from telemetry.errors import StoreError
+from telemetry.pipeline import Inline
 from telemetry.source import open_source
+from telemetry.store import Store
 
 WORKLOAD = """
 name = "two"
@@ -169,6 +179,119 @@ def test_a_store_is_never_added_to(workload, tmp_path, capsys):
     assert "not empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("there_before", [False, True])
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (StoreError, 1)])
+def test_a_run_that_ends_early_leaves_no_half_store(
+    workload, tmp_path, capsys, monkeypatch, there_before, error, code
+):
+    folder = tmp_path / "store"
+    if there_before:
+        folder.mkdir()
+    take, calls = Store.take, []
+
+    def third_fails(self, metrics, logs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise error("full\nand more")
+        take(self, metrics, logs)
+
+    monkeypatch.setattr(Store, "take", third_fails)
+    assert invoke(["simulate", workload, "--store", str(folder)]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.strip().count("\n") == 0
+    assert len(calls) == 3  # nothing was told afterwards
+    assert folder.exists() == there_before
+    assert not there_before or not list(folder.iterdir())
+
+
+def test_an_interrupt_during_a_commit_waits_for_its_end(tmp_path, monkeypatch):
+    committed = []
+
+    def interrupted(self, batch):
+        signal.raise_signal(signal.SIGINT)
+        committed.append(1)
+
+    monkeypatch.setattr(Inline, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt), StoreOut(tmp_path / "store") as out:
+        out.submit("a batch")
+    assert committed == [1]
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_was_answered_503_stands_in_no_row(workload, tmp_path, capsys):
+    path, store = Path(workload), tmp_path / "store"
+    path.write_text(WORKLOAD + '[[fault]]\nkind = "lost"\nat_s = 8\nduration_s = 4\n')
+    (run,) = runs(capsys, workload, "--store", str(store))
+    unserved = sum(t["rejected"].get("unserved", 0) for t in run["tenants"])
+    assert unserved > 0
+    source = open_source(str(store))
+    try:
+        rows = source.read("tenant_minute", 1_767_225_600.0, 1_767_225_600.0 + 600)
+    finally:
+        source.close()
+    offered = sum(m.offered_requests or 0 for m in rows)
+    assert offered == run["offered"] - unserved
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ("kv_floor_bytes = 39_999_999", ["kv_floor_bytes = 39999999", "whole pages"]),
+        ("kv_floor_bytes = 36_000_000", ["adapter 'x'", "may take", "kv_floor_bytes = 36000000"]),
+        ("pool_bytes = 9_000_000_000_000_000", ["pool_bytes = 9000000000000000", "replicas = 1"]),
+        ("page_tokens = 1_000_000", ["page_tokens = 1000000", "two pages"]),
+    ],
+)
+def test_sizes_that_cannot_be_are_said_with_file_pool_key_and_value(workload, capsys, limits, said):
+    usual = "pool_bytes = 40_000_000\n"
+    whole = limits + "\n" if limits.startswith("pool_bytes") else limits + "\n" + usual
+    Path(workload).write_text(WORKLOAD.replace(usual, whole))
+    assert invoke(["simulate", workload]) == USAGE
+    err = capsys.readouterr().err
+    for word in (workload, "pool 'main'", *said):
+        assert word in err
+
+
+def test_beside_the_adapters_floor_a_prompt_that_cannot_fit_is_refused_at_the_door(
+    workload, capsys
+):
+    floor = "[limits]\nadapter_floor_bytes = 39_000_000"
+    Path(workload).write_text(WORKLOAD.replace("[limits]", floor))
+    (run,) = runs(capsys, workload)
+    heavy = next(t for t in run["tenants"] if t["tenant"] == "heavy")
+    assert heavy["rejected"] == {"impossible": heavy["offered"]}
+
+
+def test_a_workload_of_which_nothing_comes_says_so(workload, capsys):
+    assert invoke(["simulate", workload, "--until", "1e-9"]) == 0
+    out = capsys.readouterr().out
+    assert "no request came" in out
+    assert "TTFT" not in out
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "said"),
+    [
+        ("azure", b"TIMESTAMP,ContextTokens,GeneratedTokens\n", "no rows in it"),
+        ("azure", b"\xff\x98\x00\n", "UTF-8"),
+        ("mooncake", b"a,b\n1,2\n", "none of its 2 rows can be played: dropped 2 unreadable"),
+        ("mooncake", b"\xff\x98\x00\n", "UTF-8"),
+        ("vtc", b"\xff\x98\x00\n", "UTF-8"),
+        ("vtc", b'{"result": {"responses": []}}', "no rows in it"),
+    ],
+)
+def test_a_trace_of_nothing_is_refused_by_name(tmp_path, capsys, form, text, said):
+    path = tmp_path / "trace"
+    path.write_bytes(text)
+    args = ["--trace", str(path), "--format", form, "--preset", "a10g-llama2-7b"]
+    assert invoke(["simulate", *args]) == USAGE
+    err = capsys.readouterr().err
+    assert str(path) in err
+    assert said in err
+    assert err.count("\n") == 1
+
+
 def test_a_trace_is_played_on_a_preset_without_a_workload(vtc_trace, capsys):
     args = ("--trace", vtc_trace, "--format", "vtc", "--preset", "a10g-llama2-7b")
     assert invoke(["simulate", *args, "--json"]) == 0
@@ -202,6 +325,12 @@ def test_a_trace_plays_at_another_speed_and_from_later_on(workload, vtc_trace, c
         (("{w}", "--compare", "vtc,nothing"), "no policy"),
         (("{w}", "--policy", "nothing"), "nothing"),
         (("{w}", "--preset", "abacus"), "a10g-llama2-7b"),
+        (("{w}", "--preset", "a10g-llama-7b"), "did you mean a10g-llama2-7b"),
+        (("",), "blank"),
+        (("{w}", "--store", " "), "blank"),
+        (("{w}", "--store", "{w}"), "is a file"),
+        (("{w}", "--trace", "{w}", "--format", "azure", "--tenants", "99999999999"), "1000000"),
+        (("{w}", "--seed", "99999999999999999999999999"), "--seed"),
         (("{w}", "--until", "0"), "until"),
         (("{w}", "--until", "nan"), "until"),
         (("{w}", "--store", "s", "--compare", "vtc,fcfs"), "one run"),
@@ -223,6 +352,20 @@ def test_a_workload_that_cannot_be_names_the_file_and_the_key(workload, tmp_path
     err = capsys.readouterr().err
     assert "bad.toml" in err
     assert "rate_per_s" in err
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 80, 200])
+@pytest.mark.parametrize("end_s", [0.0, 1e7, math.inf])
+def test_the_bar_never_wraps(width, end_s):
+    line = bar_line("deficit-round-robin", end_s, Progress(1_234_567.0, 123_456_789, 4096), width)
+    assert len(line) < max(width, 1)
+    if width == 200:
+        assert line.endswith("1,234,567 s simulated, 123,456,789 requests, 4,096 under way")
+        assert ("[###" in line and "12%" in line) == (end_s == 1e7)
+
+
+def test_help_names_every_preset():
+    assert tuple(PRESETS) == PRESET_NAMES
 
 
 def test_help_teaches_with_examples(capsys):

@@ -198,5 +198,20 @@ def test_a_report_shows_the_largest_and_counts_the_others():
     assert "and 7 other tenants" in side
 
 
+def test_a_folded_report_keeps_inside_the_width_and_loses_no_column():
+    result = simulate(poisson(40, 5.0), setup())
+    folded, whole = report(result, width=40, fold=True), report(result, width=40)
+    assert max(map(cells, folded)) <= 40 < max(map(cells, whole))
+    assert set(" ".join(whole).split()) <= set(" ".join(folded).split())
+    side = comparison([result, result, result], width=40)
+    assert max(map(cells, side[2:])) <= 40
+
+
+def test_where_no_two_tenants_waited_no_difference_is_claimed():
+    lines = " ".join(report(simulate(poisson(1, 1.0), setup())))
+    assert "1 request of 1 tenant" in lines
+    assert "no two tenants waited" in lines
+
+
 def test_a_report_of_nothing_has_no_curves_and_no_errors():
-    assert "0 requests of 0 tenants" in report(simulate([], setup()))[0]
+    assert "no request came" in report(simulate([], setup()))[0]

@@ -1,4 +1,4 @@
-"""Keeps Python's cycle collector out of a simulation's way. Owns its settings for that long only.
+"""Keeps Python's cycle collector out of the way of steps. Owns its settings for that long only.
 
 A request's objects are freed when it ends, by their reference counts; the collector finds next to
 nothing and still walks over everything that is under way, again and again. While a run lasts it

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from engine.simulation.collector import YOUNG, few_collections
+from engine.collector import YOUNG, few_collections
 
 
 class Ring:
@@ -27,10 +27,15 @@ def _as_it_was():
 @pytest.mark.usefixtures("_as_it_was")
 def test_settings_come_back_even_after_an_error():
     gc.set_threshold(700, 10, 10)
-    with pytest.raises(RuntimeError, match="in the run"), few_collections():
-        assert gc.get_threshold() == (YOUNG, 10, 10)
-        assert gc.get_freeze_count() > 0
-        raise RuntimeError("in the run")
+
+    def run() -> None:
+        with few_collections():
+            assert gc.get_threshold() == (YOUNG, 10, 10)
+            assert gc.get_freeze_count() > 0
+            raise RuntimeError("in the run")
+
+    with pytest.raises(RuntimeError, match="in the run"):
+        run()
     assert gc.get_threshold() == (700, 10, 10)
     assert gc.get_freeze_count() == 0
 

@@ -16,7 +16,7 @@ from telemetry.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
+class PlanCost:
     """Seconds. `decode_s` by the tenants' index; `prefill_s` by tenant, `prefill_sum_s` in all."""
 
     predicted_s: float
@@ -26,9 +26,9 @@ class StepCost:
     prefill_sum_s: float
 
 
-def step_cost(
+def plan_cost(
     costs: CostModel, cohort: Cohort, parts: Sequence[Part], beside: Mapping[str, int]
-) -> StepCost:
+) -> PlanCost:
     """`beside`: the prefill parts by adapter. Writes each part's own cost on it."""
     prefill: dict[str, float] = {}
     total = 0.0
@@ -40,9 +40,7 @@ def step_cost(
         cost = costs.prefill_token_s * part.count + costs.context_token_s * context
         adapter = part.request.ask.adapter
         if adapter is not None:
-            users = cohort.adapters.get(adapter)
-            rows = beside[adapter] + (users.rows if users is not None else 0)
-            cost += costs.adapter_s / rows
+            cost += costs.adapter_s / (beside[adapter] + cohort.adapters.get(adapter, 0))
         part.cost_s = cost
         tenant = part.request.tenant
         prefill[tenant] = prefill.get(tenant, 0.0) + cost
@@ -53,4 +51,4 @@ def step_cost(
         costs.decode_row_s, costs.context_token_s, costs.adapter_s, beside
     )
     predicted = costs.totals(prefill_tokens, len(cohort), context_tokens + cohort.context, adapters)
-    return StepCost(predicted, costs.base_s, decode, prefill, total)
+    return PlanCost(predicted, costs.base_s, decode, prefill, total)
