@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,6 +75,7 @@ def restore(backup: Path | str, folder: Path | str) -> Result:
     """
     source, folder = Path(backup), Path(folder)
     parts.check_path(folder)
+    parts.check_outside(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StoreError(f"{folder} is not empty: restore into a new folder")
     try:
@@ -98,6 +101,7 @@ def restore(backup: Path | str, folder: Path | str) -> Result:
 
 
 def _check_target(target: Path) -> None:
+    parts.check_outside(target)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise StoreError(f"{target} is there already: back up to a new folder or tar file")
     if not target.parent.is_dir():
@@ -169,8 +173,11 @@ def _unpacked(source: Path, beside: Path) -> Iterator[Path]:
         try:
             with tarfile.open(source) as tar:
                 tar.extractall(folder, filter="data")
-        except tarfile.ReadError as e:
-            raise StoreError(f"{source} is no whole tar file: {e}") from None
+        except (tarfile.ReadError, EOFError, zlib.error, lzma.LZMAError) as e:
+            said = str(e).splitlines()[0].rstrip(":")
+            raise StoreError(
+                f"{source} is no whole tar file ({said}): use another backup"
+            ) from None
         yield Path(folder)
 
 

@@ -98,6 +98,11 @@ def explain(source: Source, request_id: str, run_id: str | None = None) -> Life:
             f"{shown(f['run_id'], 40)} ({shown(f['engine'])}, tenant {shown(f['tenant'])})"
             for f in found[:8]
         )
+        if run_id is not None and not mine:
+            raise QueryError(
+                f"no run {shown(run_id, 40)} has a request {shown(request_id, 60)}: give --run one "
+                f"of the runs {listed}"
+            )
         raise QueryError(
             f"{len(found)} requests are called {shown(request_id, 60)}, in the runs {listed}: "
             "name one with --run"

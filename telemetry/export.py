@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telemetry import pacing, perfetto, sql
+from telemetry import pacing, parts, perfetto, sql
 from telemetry.errors import StoreError
 from telemetry.reading import Result
 from telemetry.source import Source
@@ -167,6 +167,7 @@ def _append(con: duckdb.DuckDBPyConnection, table: Table, answer: Result) -> int
 def _check_target(target: Path, force: bool) -> None:
     if sql.is_part(target.name):
         raise StoreError(f"{target} is called like a day of a store: choose another name")
+    parts.check_outside(target)
     if not (target.exists() or target.is_symlink()):
         return
     if not force:

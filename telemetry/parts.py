@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from telemetry import migrations, sql
+from telemetry import migrations, owner, sql
 from telemetry.errors import StoreError
 from telemetry.instants import DAY_S, day_start
 from telemetry.tables import TABLES, Table
@@ -90,6 +90,16 @@ def check_path(folder: Path) -> None:
             f"{name!r} has a part of the form name=value, which DuckDB takes for a column of every "
             "closed day in it: choose another folder for the store"
         )
+
+
+def check_outside(target: Path) -> None:
+    """Raises StoreError for a path right in a store's folder, or of a file of one of its parts."""
+    folder = target.resolve().parent
+    name = target.name.removesuffix(".wal")
+    is_file = name.endswith(".duckdb") and sql.is_part(name.removesuffix(".duckdb"))
+    is_table = sql.is_part(folder.name) and target.is_file() and target.stem in TABLES
+    if is_file or is_table or (folder / owner.LOCK).exists():
+        raise StoreError(f"{target} is in a store's folder: choose a path outside of it")
 
 
 def is_corrupt(error: Exception, folder: Path) -> bool:

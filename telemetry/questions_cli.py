@@ -60,7 +60,15 @@ def _bounds(start: str | None, end: str | None) -> tuple[float, float]:
     low = instant(start, "--from", float("-inf"))
     high = instant(end, "--to", float("inf"))
     if not low < high:
-        raise click.UsageError(f"--from {start} is not before --to {end}: the window is empty")
+        said = " ".join(
+            f"{option} {safe(text)}"
+            for option, text in (("--from", start), ("--to", end))
+            if text is not None
+        )
+        raise click.UsageError(
+            f"the window {said} is empty: expected --from before --to, each ISO 8601 (UTC) or unix "
+            "seconds"
+        )
     return low, high
 
 

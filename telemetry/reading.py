@@ -26,6 +26,7 @@ SQL = "sql"
 _COMMENT = re.compile(r"--[^\n]*")
 _AS_THEY_COME = frozenset({"bigint", "double", "varchar", "boolean", "integer", "hugeint"})
 _PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
+_CTRL_C = "Query interrupted"  # a RuntimeError: DuckDB swallows the KeyboardInterrupt itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,10 @@ def run(con: duckdb.DuckDBPyConnection, name: str, parameters: dict[str, Any]) -
         return _result(answer)
     except (duckdb.DataError, duckdb.ProgrammingError) as e:
         raise QueryError(f"{name} with {parameters}: {str(e).splitlines()[0]}") from None
+    except RuntimeError as e:
+        if str(e) != _CTRL_C:
+            raise
+        raise KeyboardInterrupt from None
 
 
 def _read(con: duckdb.DuckDBPyConnection, name: str, parameters: dict[str, Any]) -> Result:

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from console.cli import FAILED, OK, USAGE, invoke
+from console.cli import FAILED, INTERRUPTED, OK, USAGE, invoke
 from telemetry import ask_sql, one_select
 from telemetry.errors import QueryError, StoreBusy, StoreError
 from telemetry.service import StoreServer
@@ -321,6 +321,17 @@ def test_refusals_and_limits_have_their_exit_codes(
         assert "cut off after 0.2 s" in err
     assert run(capsys, "SELECT 1")[0] == USAGE
     assert run(capsys, "--store", str(folder))[0] == USAGE
+
+
+def test_ctrl_c_while_a_question_is_computed_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heard(*_: object) -> None:  # what DuckDB makes of it
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(ask_sql, "_fetch", heard)
+    code, out, err = run(capsys, "--store", str(folder), "SELECT 1")
+    assert (code, out, err.strip()) == (INTERRUPTED, "", "interrupted")
 
 
 def test_the_schema_lists_every_column_without_a_store(capsys: pytest.CaptureFixture[str]) -> None:

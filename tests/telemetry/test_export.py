@@ -169,6 +169,16 @@ def test_what_is_there_is_replaced_only_by_force(source: Source, tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]  # nothing is left beside it
 
 
+@pytest.mark.parametrize("name", ["runs.duckdb", "2027-01-15.duckdb.wal", "2027-01-15/event.csv"])
+def test_a_file_of_a_store_is_never_replaced(source: Source, tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    target.parent.mkdir(exist_ok=True)
+    target.write_text("a store's")
+    with pytest.raises(StoreError, match="is in a store's folder"):
+        export(source, "csv", target, tables=["event"], force=True, **ALWAYS)
+    assert target.read_text() == "a store's"
+
+
 def test_a_folder_with_other_things_in_it_is_never_replaced(
     source: Source, tmp_path: Path, folder: Path
 ) -> None:
@@ -309,7 +319,8 @@ def test_the_command_refuses_what_makes_no_sense(
     for args, says in (
         ([*base, "csv", "--table", "nothing"], "there are tenant_minute"),
         ([*base, "perfetto", "--table", "request"], "leave out --table"),
-        ([*base, "csv", "--from", "20", "--to", "10"], "the window is empty"),
+        ([*base, "csv", "--from", "20", "--to", "10"], "the window --from 20 --to 10 is empty"),
+        ([*base, "csv", "--from", "nan"], "the window --from nan is empty"),
         ([*base, "csv", "--from", "yesterday"], "yesterday"),
         ([*base, "arrow"], "arrow"),
     ):

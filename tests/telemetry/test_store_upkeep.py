@@ -277,6 +277,17 @@ def test_a_backup_never_overwrites_and_a_restore_needs_an_empty_folder(
         upkeep.perform(folder, upkeep.BACKUP, target=str(tmp_path / "no" / "such" / "copy"))
 
 
+def test_a_store_takes_no_backup_into_itself(folder: Path, tmp_path: Path) -> None:
+    upkeep.perform(folder, upkeep.BACKUP, target=str(tmp_path / "copy"))
+    before = sorted(folder.rglob("*"))
+    for name in ("2027-02-01", "copy.tar"):
+        with pytest.raises(StoreError, match="is in a store's folder: choose a path outside"):
+            upkeep.perform(folder, upkeep.BACKUP, target=str(folder / name))
+        with pytest.raises(StoreError, match="is in a store's folder: choose a path outside"):
+            backup.restore(tmp_path / "copy", folder / name)
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_a_backup_that_is_not_what_was_written_is_refused_and_leaves_nothing(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -294,6 +305,15 @@ def test_a_backup_that_is_not_what_was_written_is_refused_and_leaves_nothing(
     (tmp_path / "half.tar").write_bytes(b"\0" * 100)
     with pytest.raises(StoreError, match="no whole tar"):
         backup.restore(tmp_path / "half.tar", tmp_path / "back")
+    (tmp_path / "text.tar").write_text("mine")
+    with pytest.raises(StoreError) as error:
+        backup.restore(tmp_path / "text.tar", tmp_path / "back")
+    assert "\n" not in str(error.value)
+    upkeep.perform(folder, upkeep.BACKUP, target=str(tmp_path / "whole.tar.gz"))
+    whole = (tmp_path / "whole.tar.gz").read_bytes()
+    (tmp_path / "half.tar.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StoreError, match=r"no whole tar file .*: use another backup"):
+        backup.restore(tmp_path / "half.tar.gz", tmp_path / "back")
     assert not (tmp_path / "back").exists()
     assert not list(tmp_path.glob(".*"))
 

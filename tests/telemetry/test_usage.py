@@ -180,7 +180,7 @@ def test_the_command_answers_odd_questions_in_sentences(
     base = ["usage", "--store", str(tmp_path / "s")]
     for args, code, says in (
         ([*base, "--from", "10", "--to", "20"], OK, "no minutes in that window"),
-        ([*base, "--from", "20", "--to", "10"], USAGE, "the window is empty"),
+        ([*base, "--from", "20", "--to", "10"], USAGE, "the window --from 20 --to 10 is empty"),
         ([*base, "--tenant", "x\x1b[0m"], FAILED, "nothing of tenant x\\x1b[0m"),
         ([*base, "--csv", "--json"], USAGE, "one of them"),
         (["usage"], USAGE, "--store DIR or --connect"),

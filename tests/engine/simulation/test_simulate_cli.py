@@ -213,8 +213,10 @@ def test_an_interrupt_during_a_commit_waits_for_its_end(tmp_path, monkeypatch):
         committed.append(1)
 
     monkeypatch.setattr(Inline, "submit", interrupted)
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt), StoreOut(tmp_path / "store") as out:
         out.submit("a batch")
+    signal.signal(signal.SIGINT, usual)
     assert committed == [1]
     assert not (tmp_path / "store").exists()
 
