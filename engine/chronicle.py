@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from engine.clock import ClockBase
 from engine.config import Settings
 from engine.costs import CostModel
+from engine.event_log import EventLog
 from telemetry.ledger import Ledger
-from telemetry.records import AdapterRecord, EngineRun, EventRecord, PolicyRecord
+from telemetry.records import AdapterRecord, EngineRun, PolicyRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Chronicle:
         self._ledger = ledger
         self._settings = settings
         self._base = base
-        self._events = 0
+        self._log = EventLog(ledger, base, "c")
         self._run: EngineRun | None = None
 
     def announce(
@@ -100,17 +101,4 @@ class Chronicle:
         )
 
     def event(self, kind: str, detail: str, value: float | None = None) -> None:
-        i = self._ledger.identity
-        self._events += 1
-        self._ledger.log(
-            EventRecord(
-                engine=i.engine,
-                run_id=i.run_id,
-                pool=i.pool,
-                event_id=f"c{self._events}",
-                at=self._base.unix(self._ledger.now),
-                kind=kind,
-                detail=detail,
-                value=value,
-            )
-        )
+        self._log.event(kind, detail=detail, value=value)

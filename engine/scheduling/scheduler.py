@@ -155,7 +155,7 @@ class Scheduler:
         held = [p for r in self._running.sequences.values() for p in r.pages[r.shared :]]
         if len(set(held)) != len(held):
             raise ValueError("two sequences hold one page")
-        if any(q and not len(q) for q in self._waiting.queues.values()):
+        if any(not len(q) for q in self._waiting.queues.values()):
             raise ValueError("an empty queue stands among those that wait")
 
     # -- the outside world, between steps

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from engine.clock import ClockBase
+from engine.event_log import EventLog
 from engine.memory.pool import PagePool
 from engine.memory.residency import Eviction, Residency
 from engine.scheduling.plan import StepPlan
@@ -15,7 +16,6 @@ from engine.scheduling.plan_cost import PlanCost
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Request
 from telemetry.ledger import Ledger
-from telemetry.records import EventRecord
 from telemetry.vectors import Vector
 from telemetry.views import StepView
 
@@ -32,11 +32,10 @@ class Teller:
         counters: Counters,
     ) -> None:
         self._ledger = ledger
-        self._base = base
         self._pool = pool
         self._residency = residency
         self._counters = counters
-        self._events = 0
+        self.event = EventLog(ledger, base, "s").event
         self._forgotten: list[str] = []
         self._blamed: dict[str, int] = {}  # events of this plan, by column
         self._above: Vector | None = None
@@ -115,33 +114,3 @@ class Teller:
             for column, events in self._blamed.items():
                 self._ledger.spread(column, events * self._above)
         self._blamed = {}
-
-    def event(
-        self,
-        kind: str,
-        tenant: str | None,
-        *,
-        adapter: str | None = None,
-        request_id: str | None = None,
-        cause: str | None = None,
-        detail: str | None = None,
-        value: float | None = None,
-    ) -> None:
-        who = self._ledger.identity
-        self._events += 1
-        self._ledger.log(
-            EventRecord(
-                engine=who.engine,
-                run_id=who.run_id,
-                pool=who.pool,
-                event_id=f"s{self._events}",
-                at=self._base.unix(self._ledger.now),
-                kind=kind,
-                tenant=tenant,
-                adapter=adapter,
-                request_id=request_id,
-                cause_tenant=cause,
-                detail=detail,
-                value=value,
-            )
-        )

@@ -9,7 +9,7 @@ victims come from the largest number.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from engine.config import PolicyKnobs
@@ -127,6 +127,19 @@ class Policy(Order):
     def gives_way(self, running: Sequence[Request]) -> Request:
         """The victim among sequences of one tier; at least one, in order of admission."""
 
+    def suppose_prompt(self, request: Request, supposed: float) -> float:
+        """What is supposed of a tenant after this request too, where prompts are charged."""
+        if request.charged_prompt:
+            return supposed
+        return supposed + self.counters.prompt_charge(request.ask.tenant, len(request.ask.prompt))
+
+
+def of_who_has_most(running: Sequence[Request], had: Callable[[str], float]) -> Request:
+    """The sequence that gives way: of the tenant that has had most, the one with least to redo."""
+    tenants = {r.ask.tenant for r in running}
+    most = max(tenants, key=lambda t: (had(t), t))
+    return least_to_redo([r for r in running if r.ask.tenant == most])
+
 
 class ByMeasure(Policy):
     """A policy whose tenants stand by how much they have had: the least goes next, the most
@@ -142,17 +155,13 @@ class ByMeasure(Policy):
         return (self.tiers.get(name, 0), self.measure(name) + supposed, sequence, name)
 
     def suppose(self, request: Request, supposed: float) -> float:
-        if request.charged_prompt:
-            return supposed
-        return supposed + self.counters.prompt_charge(request.ask.tenant, len(request.ask.prompt))
+        return self.suppose_prompt(request, supposed)
 
     def had(self, tenant: str) -> float:
         return self.measure(tenant)
 
     def gives_way(self, running: Sequence[Request]) -> Request:
-        tenants = {r.ask.tenant for r in running}
-        most = max(tenants, key=lambda t: (self.measure(t), t))
-        return least_to_redo([r for r in running if r.ask.tenant == most])
+        return of_who_has_most(running, self.measure)
 
 
 def least_to_redo(candidates: Sequence[Request]) -> Request:

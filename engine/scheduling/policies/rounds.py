@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import floor
 
 from engine.config import PolicyKnobs
-from engine.scheduling.policies.base import Policy, least_to_redo
+from engine.scheduling.policies.base import Policy, of_who_has_most
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.policies.order import Entry
 from engine.scheduling.policies.queues import TenantQueue
@@ -159,14 +159,10 @@ class DeficitRoundRobin(Rounds):
             self._offsets[tenant] = start - charged
 
     def suppose(self, request: Request, supposed: float) -> float:
-        if request.charged_prompt:
-            return supposed
-        return supposed + self.counters.prompt_charge(request.ask.tenant, len(request.ask.prompt))
+        return self.suppose_prompt(request, supposed)
 
     def had(self, tenant: str) -> float:
         return self.round(tenant)
 
     def gives_way(self, running: Sequence[Request]) -> Request:
-        tenants = {r.ask.tenant for r in running}
-        most = max(tenants, key=lambda t: (self.spent(t), t))
-        return least_to_redo([r for r in running if r.ask.tenant == most])
+        return of_who_has_most(running, self.spent)

@@ -18,47 +18,9 @@ from telemetry.errors import StoreError
 from telemetry.pipeline import Inline
 from telemetry.source import open_source
 from telemetry.store import Store
+from tests.telemetry import simulated
 
-WORKLOAD = """
-name = "two"
-seed = 4
-bucket_s = 5
-
-[limits]
-slots = 4
-step_tokens = 64
-pool_bytes = 40_000_000
-
-[[tenant]]
-name = "heavy"
-slo = { ttft_s = 20.0 }
-
-[[tenant]]
-name = "light"
-rpm = 20
-slo = { ttft_s = 1.0 }
-
-[[adapter]]
-name = "x"
-rank = 8
-
-[[traffic]]
-tenant = "heavy"
-adapters = ["x"]
-start_s = 0
-end_s = 20
-rate_per_s = 1.5
-prompt_tokens = [200, 300]
-output_tokens = [10, 20]
-
-[[traffic]]
-tenant = "light"
-start_s = 0
-end_s = 20
-rate_per_s = 2.0
-prompt_tokens = [10, 20]
-output_tokens = [3, 6]
-"""
+WORKLOAD = simulated.WORKLOAD.replace('"flood"', '"two"')
 
 
 @pytest.fixture
