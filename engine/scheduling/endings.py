@@ -31,6 +31,11 @@ class Ending:
     ttft_s: float | None
     request: Request  # ended: it stands still from now on
 
+    @property
+    def computed_tokens(self) -> int:
+        """Prompt tokens that were computed or found in the cache."""
+        return min(self.request.high_water, self.prompt_tokens)
+
 
 class Endings:
     def __init__(

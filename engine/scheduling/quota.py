@@ -160,10 +160,19 @@ class QuotaDoor:
         pool.under_way += 1
         return ticket
 
-    def settle(self, ticket: Admitted, output_tokens: int, now_s: float) -> None:
+    def settle(
+        self,
+        ticket: Admitted,
+        output_tokens: int,
+        now_s: float,
+        *,
+        prompt_tokens: int | None = None,
+    ) -> None:
         """The request has ended with this many tokens: what was reserved beyond comes back, to
-        the window it was reserved in. Raises TicketSpent."""
-        self._close(ticket, ticket.prompt_tokens + output_tokens, now_s)
+        the window it was reserved in. `prompt_tokens`: so many of the prompt were computed, when
+        it ended before all of them were. Raises TicketSpent."""
+        prompt = ticket.prompt_tokens if prompt_tokens is None else prompt_tokens
+        self._close(ticket, prompt + output_tokens, now_s)
 
     def refund(self, ticket: Admitted, now_s: float) -> None:
         """The request never produced anything: all its tokens come back. The request itself

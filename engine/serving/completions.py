@@ -212,10 +212,12 @@ class Completions:
     ) -> None:
         """Once a request, whether or not its caller is still there."""
         now_s = self._clock.now()
-        if end.output_tokens or end.outcome == "finished":
-            self._door.settle(ticket, end.output_tokens, now_s)
+        if end.lost and not end.output_tokens:
+            self._door.refund(ticket, now_s)  # nobody knows how far it came
         else:
-            self._door.refund(ticket, now_s)
+            whole = end.output_tokens or end.outcome == "finished"
+            prompt = ticket.prompt_tokens if whole else end.computed_tokens
+            self._door.settle(ticket, end.output_tokens, now_s, prompt_tokens=prompt)
         if end.outcome in ("aborted", "timed_out"):
             self._retries.note(offer.mark, now_s)
         if end.lost:

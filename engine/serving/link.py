@@ -48,6 +48,7 @@ class End:
     output_tokens: int
     ttft_s: float | None
     lost: bool = False
+    computed_tokens: int = 0  # of the prompt; what was never computed is charged to nobody
 
 
 class Flight:
@@ -233,6 +234,7 @@ class WorkerLink:
                         ended.prompt_tokens,
                         ended.output_tokens,
                         ended.ttft_s or None,
+                        computed_tokens=ended.computed_tokens,
                     )
                 )
 

@@ -93,6 +93,7 @@ class Outbox:
                 outcome=ending.outcome.value,
                 reason=ending.reason,
                 prompt_tokens=ending.prompt_tokens,
+                computed_tokens=ending.computed_tokens,
                 output_tokens=ending.output_tokens,
                 ttft_s=ending.ttft_s or 0.0,
             )

@@ -216,10 +216,8 @@ class Front:
         replica.tokens -= ticket.tokens
         self._columns.ended(number, request, outcome, now)
         door = self._pools[replica.pool.name].door
-        if request.produced or outcome is Outcome.FINISHED:
-            door.settle(ticket, request.produced, now)
-        else:
-            door.refund(ticket, now)
+        computed = min(request.high_water, request.prompt_tokens)
+        door.settle(ticket, request.produced, now, prompt_tokens=computed)
 
     def lost(self, replica: Replica) -> None:
         """Everything under way there has failed; nobody else can say so."""

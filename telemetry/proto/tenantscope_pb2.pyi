@@ -69,20 +69,22 @@ class TokenOut(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("request_id", "outcome", "reason", "prompt_tokens", "output_tokens", "ttft_s")
+    __slots__ = ("request_id", "outcome", "reason", "prompt_tokens", "output_tokens", "ttft_s", "computed_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     outcome: str
     reason: str
     prompt_tokens: int
     output_tokens: int
     ttft_s: float
-    def __init__(self, request_id: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., ttft_s: _Optional[float] = ...) -> None: ...
+    computed_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., ttft_s: _Optional[float] = ..., computed_tokens: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

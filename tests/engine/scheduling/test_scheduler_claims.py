@@ -371,3 +371,18 @@ def test_whatever_ends_a_request_everything_is_back_by_the_next_step(
             )
             assert pool.total(f"wait_{reason}_s", tenant) == pytest.approx(waited, abs=1e-7)
     assert not [e for e in pool.logs(EventRecord) if "books are wrong" in (e.detail or "")]
+
+
+def test_a_request_given_up_in_its_prefill_says_how_much_of_its_prompt_was_computed():
+    pool = make_pool(step_tokens=32, prefix_cache=False)
+    name = pool.ask(0.0, "a", 200, 4)
+    pool.world.at(0.05, lambda: pool.core.abort(name))  # in the middle of a chunk
+    ended = []
+    while not ended:
+        ended += (
+            pool.core.step().ended if pool.core.wait_for_work(0) else pool.world.run_next() or ()
+        )
+    (end,) = ended
+    assert end.outcome is Outcome.ABORTED
+    assert 0 < end.computed_tokens < end.prompt_tokens == 200
+    assert pool.core.scheduler.counters.unlifted("a") == end.computed_tokens

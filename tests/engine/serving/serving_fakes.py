@@ -41,6 +41,7 @@ def ending(
         reason=reason,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
+        computed_tokens=0,
         ttft_s=ttft_s,
     )
 
