@@ -28,6 +28,10 @@ EXAMINED_MOST = 64
 # Of one tenant's at least so many, when its share of them is less: a flood of requests for one
 # adapter that is on its way must not use up the looks at everybody else.
 EXAMINED_LEAST = 8
+# Requests of a tenant for an adapter that was just looked at stand behind the one that was: they
+# are marked, not looked at, so that they do not hide the tenant's others. At most so many a scan,
+# shared by tenant like the looks.
+MARKED_MOST = 192
 
 
 class Admission:
@@ -88,7 +92,11 @@ class Admission:
         least_refused: int | None = None  # pages: whoever needs as many is short too
         refused_of: dict[str, int] = {}
         each = max(EXAMINED_LEAST, EXAMINED_MOST // len(waiting.queues))
-        for _ in range(EXAMINED_MOST):
+        awaited: dict[tuple[str, str], str] = {}  # (tenant, adapter) -> why it is waited for
+        marked_of: dict[str, int] = {}
+        marks = max(EXAMINED_LEAST, MARKED_MOST // len(waiting.queues))
+        looks = 0
+        while looks < EXAMINED_MOST:
             if len(running) >= slots:
                 return "slot"
             if budget.tokens < 1:
@@ -99,17 +107,24 @@ class Admission:
             prefetch.look_at(request)
             adapter = request.ask.adapter
             if adapter is not None and not prefetch.on_device(adapter):
+                pair = (request.tenant, adapter)
+                if pair in awaited:
+                    waiting.examine(request, awaited[pair], "adapter")
+                    self._next(scan, request, marked_of, marks)
+                    continue
+                looks += 1
                 patient = request.bypassed < self._limits.bypass
                 idle = not len(running)
-                if prefetch.fetch(request, adapter, now, idle=idle, grace=patient):
-                    waiting.examine(request, adapter_group(adapter), "adapter")
-                else:  # no pages for it: passed by as often as others that are short of pages
-                    waiting.examine(request, ADAPTER_SHORT, "adapter")
+                ordered = prefetch.fetch(request, adapter, now, idle=idle, grace=patient)
+                group = awaited[pair] = adapter_group(adapter) if ordered else ADAPTER_SHORT
+                waiting.examine(request, group, "adapter")
+                if not ordered:  # no pages: passed by as often as others that are short of them
                     if not patient:
                         return "kv"
                     passed_by.append(request)
                 self._next(scan, request, refused_of, each)
                 continue
+            looks += 1
             if not budget.allows(adapter):
                 waiting.examine(request, "budget", "budget")
                 return "budget"

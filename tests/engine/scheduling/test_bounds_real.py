@@ -20,7 +20,7 @@ The worst seen is printed beside the bound (`pytest -s`). M is the most the batc
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.scheduling.policies.counters import WP, WQ
@@ -183,6 +183,7 @@ def test_adapters_on_their_way_add_no_more_than_was_served_while_they_were_waite
 
 
 @settings(max_examples=25, deadline=None)
+@example(343, ADAPTERS)  # seventeen of a tenant's wait for adapters before one that may begin
 @given(st.integers(0, 10**6), st.sampled_from([None, ADAPTERS]))
 def test_every_admission_is_the_argmin_over_the_waiting_that_may_be_admitted(seed, adapters):
     """Bound 6. Who may: pages are plenty, so whoever has a request whose adapter is there."""
