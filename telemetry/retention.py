@@ -18,7 +18,7 @@ from telemetry.errors import StoreError
 from telemetry.instants import day_of
 from telemetry.parts import Part
 from telemetry.reading import Result
-from telemetry.settings import Reader, SettingsError, read_toml
+from telemetry.settings import Reader, SettingsError
 from telemetry.tables import TABLES
 
 if TYPE_CHECKING:
@@ -54,20 +54,18 @@ DEFAULT = Retention(DEFAULT_DAYS)
 
 def read_settings(folder: Path) -> Retention:
     """The store's own settings; the defaults where it has none. Raises SettingsError."""
-    path = folder / SETTINGS
-    if not path.exists():
-        return DEFAULT
-    raw = read_toml(path)
-    reader = Reader(str(path), raw)
-    given = raw.get("retention", {})
-    forever = [t for t in DEFAULT_DAYS if isinstance(given, dict) and given.get(t) == FOREVER]
+    from telemetry import store_settings
+
+    return store_settings.read(folder).retention
+
+
+def read_section(reader: Reader) -> Retention:
+    """Table [retention] of a store's settings. Raises SettingsError."""
     section = reader.table("retention")
-    reader.done()
     days: dict[str, int | None] = {}
     for table, default in DEFAULT_DAYS.items():
-        if table in forever:
+        if section.is_text(table, FOREVER):
             days[table] = None
-            section.text(table)
         else:
             days[table] = section.integer(table, default, at_least=1, at_most=_MOST_DAYS)
     section.done()

@@ -34,6 +34,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from telemetry import owner, upkeep, wire
 from telemetry.client import BUSY, MAX_MESSAGE_BYTES, StoreClient
 from telemetry.errors import MalformedBatch, QueryError, QueryLimit, StoreBusy, StoreError
+from telemetry.hearing import Hub
 from telemetry.otlp_decode import Decoded, decode_logs, decode_metrics
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.store import Receipt, Store
@@ -56,9 +57,9 @@ class StoreServer:
     """Serves one store at one address. `start`, then `stop`; both once."""
 
     def __init__(
-        self, store: Store, address: str, heard: Callable[[Decoded], None] | None = None
+        self, store: Store, address: str, heard: Callable[[Decoded], object] | None = None
     ) -> None:
-        """`heard` gets every delivery once it is committed and acknowledged; it may fail.
+        """`heard` gets every delivery once it is committed and acknowledged (`Hub.hear`).
 
         Raises StoreError when the address cannot be served."""
         self.store = store
@@ -199,16 +200,8 @@ class StoreServer:
                 log.exception("a batch was not committed")
                 done.set_exception(e)
             else:
-                self._tell(decoded)
-
-    def _tell(self, decoded: Decoded) -> None:
-        if self._heard is None:
-            return
-        try:
-            self._heard(decoded)
-        except Exception:
-            # What is in the store is safe; only who counts along has missed it.
-            log.exception("a committed batch was not counted")
+                if self._heard is not None:
+                    self._heard(decoded)
 
     # --- out ---
 
@@ -288,11 +281,11 @@ def _housekeeping(store: Store, stop: threading.Event) -> None:
 
 
 def _metrics(
-    store: Store, arguments: argparse.Namespace, stack: contextlib.ExitStack
-) -> Callable[[Decoded], None] | None:
-    """Serve Prometheus if asked to; returns who must hear of deliveries. Raises StoreError."""
+    store: Store, arguments: argparse.Namespace, hub: Hub, stack: contextlib.ExitStack
+) -> None:
+    """Serve Prometheus if asked to. Raises StoreError."""
     if arguments.metrics is None and arguments.metrics_fd is None:
-        return None
+        return
     from telemetry import metrics_port
     from telemetry.counting import Counting
     from telemetry.source import StoreSource
@@ -309,7 +302,7 @@ def _metrics(
     port = metrics_port.MetricsPort(counting, listening)
     stack.callback(port.stop)
     log.info("metrics at %s", port.url)
-    return lambda decoded: counting.hear(decoded.batches, time.time(), decoded.refused)
+    hub.add("metrics", counting)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -330,8 +323,9 @@ def main(argv: list[str] | None = None) -> int:
         try:
             store = Store.open(arguments.store)
             stack.callback(store.close)
-            counting = _metrics(store, arguments, stack)
-            server = StoreServer(store, arguments.listen, counting)
+            hub = Hub(time.time)
+            _metrics(store, arguments, hub, stack)
+            server = StoreServer(store, arguments.listen, hub.hear)
         except StoreBusy as e:
             print(f"store: {e}", file=sys.stderr)
             return EXIT_RETRY

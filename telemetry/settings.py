@@ -113,6 +113,13 @@ class Reader:
         """True where [[key]] tables stand, and no plain value."""
         return isinstance(self._table.get(key), list)
 
+    def is_text(self, key: str, word: str) -> bool:
+        """True where the key is given and is this word; it is then taken."""
+        found = self._table.get(key) == word
+        if found:
+            self._taken.add(key)
+        return found
+
     def _take(self, key: str, default: Any) -> Any:
         self._taken.add(key)
         if key in self._table:

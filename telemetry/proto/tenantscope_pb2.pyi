@@ -15,7 +15,7 @@ class FrontMessage(_message.Message):
     def __init__(self, ask: _Optional[_Union[Ask, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry", "key_id", "queue_timeout_s", "deadline_s")
+    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry", "key_id", "queue_timeout_s", "deadline_s", "traceparent")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class Ask(_message.Message):
     KEY_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     prompt: _containers.RepeatedScalarFieldContainer[int]
@@ -44,7 +45,8 @@ class Ask(_message.Message):
     key_id: str
     queue_timeout_s: float
     deadline_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ..., key_id: _Optional[str] = ..., queue_timeout_s: _Optional[float] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ..., key_id: _Optional[str] = ..., queue_timeout_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Abort(_message.Message):
     __slots__ = ("request_id",)
