@@ -1,4 +1,4 @@
-"""A store's own settings: `settings.toml` in its folder, a table for each room. Reads; does nothing.
+"""A store's own settings: `settings.toml` in its folder, a table a room. Reads; does nothing.
 
 Every room says what its table may hold (`read_section`); this page only finds the file and refuses
 what no room knows.
