@@ -57,11 +57,11 @@ class Nobody:
 class Life:
     """A pool's life as a scheduler tells it, with times taken around the ledger's calls only."""
 
-    def __init__(self, running: int, tenants: int) -> None:
+    def __init__(self, running: int, tenants: int, wall_s: float = 0.0) -> None:
         ledger = Ledger(
             Identity("bench", "run", "main"),
             PoolFacts(running, 1 << 34),
-            wall_s=0.0,
+            wall_s=wall_s,
             bucket_s=60.0,
         )
         ledger.counter_of = lambda tenant: 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 import threading
@@ -58,9 +59,17 @@ COMMANDS: Mapping[str, Lazy] = {
         "postmortem.cli:postmortem", "Explain what happened: who, whom, since when."
     ),
     "store": Lazy("telemetry.cli:store", "A store: what it covers, sizes, backup, forget."),
+    "collect": Lazy(
+        "telemetry.collect_cli:collect", "Gather many engines' telemetry: a store of its own."
+    ),
     "doctor": Lazy("telemetry.doctor_cli:doctor", "Is telemetry in order, and if not, what to do."),
+    "incidents": Lazy("telemetry.alerts_cli:incidents", "What is wrong: list, show, ack, note."),
+    "silence": Lazy("telemetry.silence_cli:silence", "Deliver no alerts for a while."),
+    "alerts": Lazy("telemetry.delivery_cli:alerts", "Try the delivery of alerts."),
     "query": Lazy("telemetry.cli:query", "Ask a store one of the named questions."),
     "sql": Lazy("telemetry.questions_cli:ask_sql", "Ask a store one SELECT of your own."),
+    "watch": Lazy("telemetry.watch_cli:watch", "The tenants now, ranked: who holds, who waits."),
+    "events": Lazy("telemetry.watch_cli:events", "What happened, and what happens: -f follows."),
     "explain": Lazy("telemetry.questions_cli:explain", "One request's life: who held it up."),
     "usage": Lazy("telemetry.questions_cli:usage", "Tokens and engine time a tenant, reconciled."),
     "export": Lazy("telemetry.questions_cli:export", "Write a window: Parquet, CSV, Perfetto."),
@@ -106,6 +115,12 @@ def _version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
+def _token_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """By the environment, so that every command and every process it starts shows the token."""
+    if value is not None and not ctx.resilient_parsing:
+        os.environ["TENANTSCOPE_TOKEN_FILE"] = os.path.abspath(value)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
@@ -114,6 +129,13 @@ def _version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     expose_value=False,
     callback=_version,
     help="Print the version and exit.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    expose_value=False,
+    callback=_token_file,
+    help="The token to show to a store at an address (--connect).",
 )
 def tenantscope() -> None:
     """Who took the pool, whom it hurt, since when.
@@ -161,6 +183,13 @@ def sentence(error: BaseException) -> str:
     return said or type(error).__name__
 
 
+def printed(text: str) -> str:
+    """An error repeats what it was given: a terminal is to print that, and not to obey it."""
+    from telemetry.plain import safe
+
+    return "\n".join(map(safe, text.split("\n")))
+
+
 def invoke(args: Sequence[str] | None = None, group: click.Command = tenantscope) -> int:
     """Run the command line and give its exit code; errors are one sentence on stderr."""
     try:
@@ -171,7 +200,9 @@ def invoke(args: Sequence[str] | None = None, group: click.Command = tenantscope
         )
         _flush()  # what cannot be written is found out here, not after the exit code is given
     except click.ClickException as e:
-        e.show()
+        told = io.StringIO()
+        e.show(told)
+        click.echo(printed(told.getvalue()), err=True, nl=False)
         return e.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -185,7 +216,7 @@ def invoke(args: Sequence[str] | None = None, group: click.Command = tenantscope
             raise
         if isinstance(e, OSError) and e.filename is None:
             _drop_output()
-        click.echo(f"tenantscope: {sentence(e)}", err=True)
+        click.echo(printed(f"tenantscope: {sentence(e)}"), err=True)
         return code
     return result if isinstance(result, int) else OK
 
@@ -205,6 +236,8 @@ def _drop_output() -> None:
 
 def main() -> None:
     """The console script."""
+    # gRPC's own lines on stderr say again, at greater length, what our sentences say.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     code = invoke()
     if any(t.name == "feed" and t.is_alive() for t in threading.enumerate()):
         # A feed that hangs in native code would abort the interpreter on its way out.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from engine.clock import ClockBase
-from engine.config import Settings
+from engine.config import Settings, Tenant
 from engine.costs import CostModel
 from engine.event_log import EventLog
 from telemetry.ledger import Ledger
@@ -65,6 +65,10 @@ class Chronicle:
             self.event("fault", f"adapter {name!r} was left out: its folder is refused")
         self.policy(1, policy, None, "start", "the policy the worker started with")
         self.event("start", f"worker started with policy {policy}")
+
+    def tenants(self, tenants: tuple[Tenant, ...]) -> None:
+        """The limits that the next version of the policy is recorded with."""
+        self._settings = replace(self._settings, tenants=tenants)
 
     def costs(self, costs: CostModel) -> None:
         """The cost model has a new version."""

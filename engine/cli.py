@@ -50,6 +50,18 @@ _NO_SETTINGS = """\
     show_default=True,
     help="Prometheus scrapes /metrics there, on the same loopback address; 0 = off.",
 )
+@click.option(
+    "--collector",
+    metavar="ADDR",
+    help="Send telemetry to a `tenantscope collect` there (https://host:port), instead of keeping "
+    "a store here. Its token: --token-file before the command, or TENANTSCOPE_TOKEN.",
+)
+@click.option(
+    "--otlp-to",
+    metavar="URL",
+    help="Send metrics and traces to an OTLP endpoint too (http://127.0.0.1:4317). Headers, TLS "
+    "and more than one: [[export]] in the store's settings.toml.",
+)
 @click.option("--model", help="Overrides the settings' model: a name, a folder, or 'synthetic'.")
 def serve(
     config: Path | None,
@@ -57,6 +69,8 @@ def serve(
     host: str,
     port: int,
     metrics_port: int,
+    collector: str | None,
+    otlp_to: str | None,
     model: str | None,
 ) -> None:
     """Serve the pool: an OpenAI-compatible API on loopback, its telemetry in a store.
@@ -71,6 +85,10 @@ def serve(
 
     if config is None:
         raise click.UsageError(_NO_SETTINGS)
+    if collector is not None:
+        _check_collector(collector)
+    if otlp_to is not None:
+        _check_otlp_to(otlp_to)
     try:
         settings = read_settings(config).one_pool()
         if model is not None:
@@ -86,12 +104,46 @@ def serve(
     except ConfigError as e:
         raise click.UsageError(str(e)) from None
     try:
-        _serve(settings, store, host, port, metrics_port)
+        _serve(settings, store, host, port, metrics_port, collector, otlp_to)
     except EngineError as e:
         raise click.ClickException(str(e)) from None
 
 
-def _serve(settings: Settings, store: Path, host: str, port: int, metrics_port: int) -> None:
+def _check_collector(address: str) -> None:
+    """What is wrong with address, CA or token is said before a model is loaded. Whether anything
+    answers there is another matter: rows wait for it."""
+    from telemetry.client import StoreClient
+    from telemetry.errors import StoreError
+
+    try:
+        client = StoreClient(address)
+        try:
+            client.metadata()
+        finally:
+            client.close()
+    except StoreError as e:
+        raise click.UsageError(f"--collector: {e}") from None
+
+
+def _check_otlp_to(url: str) -> None:
+    from telemetry.outbound_settings import NOTHING
+    from telemetry.settings import SettingsError
+
+    try:
+        NOTHING.with_endpoint(url)
+    except SettingsError as e:
+        raise click.UsageError(f"--otlp-to: {e}") from None
+
+
+def _serve(
+    settings: Settings,
+    store: Path,
+    host: str,
+    port: int,
+    metrics_port: int,
+    collector: str | None,
+    otlp_to: str | None,
+) -> None:
     from engine.serving.processes import ServeError, ServeProcesses
 
     interrupted = False
@@ -117,11 +169,14 @@ def _serve(settings: Settings, store: Path, host: str, port: int, metrics_port: 
             host=host,
             port=port,
             metrics_port=metrics_port,
+            collector=collector,
+            otlp_to=otlp_to,
             progress=lambda text: click.echo(text, err=True),
             on_line=lambda name, line: click.echo(f"[{name}] {line}", err=True),
         ) as processes:
             click.echo(processes.url)
-            click.echo(f"serving at {processes.url}/v1, telemetry in {store}", err=True)
+            kept = f"in {store}" if collector is None else f"at {collector}"
+            click.echo(f"serving at {processes.url}/v1, telemetry {kept}", err=True)
             if metrics_port:
                 click.echo(f"metrics at {processes.metrics_url}", err=True)
             failure = processes.wait()

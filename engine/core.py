@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from engine.chronicle import Chronicle, KnownAdapter
 from engine.clock import WALL_JUMP_S, Clock, SystemClock
-from engine.config import POLICIES, Settings
+from engine.config import POLICIES, Settings, Tenant
 from engine.costs import CostModel, Trim
 from engine.errors import EngineError
 from engine.loading import LoadDone, Transfers
@@ -188,8 +188,17 @@ class EngineCore:
             self._inbox.append(request_id)
         self._notify()
 
-    def set_policy(self, policy: str, *, who: str, why: str, if_version: int = 0) -> PolicyChange:
-        """In force from the next plan on. Raises EngineError for an unknown name or a version
+    def set_policy(
+        self,
+        policy: str,
+        *,
+        who: str,
+        why: str,
+        if_version: int = 0,
+        tenants: tuple[Tenant, ...] | None = None,
+    ) -> PolicyChange:
+        """In force from the next plan on. `tenants`: their limits changed with it; the front
+        applies them, here they are recorded. Raises EngineError for an unknown name or a version
         that is no longer in force."""
         if policy not in POLICIES:
             raise EngineError(f"policy {policy!r} is not known: use one of {', '.join(POLICIES)}")
@@ -202,6 +211,8 @@ class EngineCore:
                 )
             previous = self.scheduler.use_policy(policy)
             version = self.scheduler.policy_version
+            if tenants is not None:
+                self._chronicle.tenants(tenants)
             self._chronicle.policy(version, policy, previous, who, why)
             self._chronicle.event("policy", f"{previous} -> {policy} by {who}: {why}")
             return PolicyChange(version, policy, previous)

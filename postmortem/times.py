@@ -17,6 +17,7 @@ _EPOCH = re.compile(r"[0-9]{9,11}(?:\.[0-9]+)?")
 # After a time of day: an offset, Z, or a zone's short name as the reports print it.
 _ZONE = re.compile(r"(?<=[0-9])(?:\s*([+-][0-9]{2}(?::?[0-9]{2})?)|\s*(z)|\s+([a-z]{2,5}))$", re.I)
 _DAY_S = 86400.0
+_CHANGE_S = 0.5  # clocks change on whole seconds
 _LATEST = datetime(9990, 1, 1, tzinfo=UTC).timestamp()  # beyond it no zone can be worked out
 _REVERSED_S = 12 * 3600.0  # a window over midnight is shorter than this, else it is back to front
 
@@ -132,7 +133,7 @@ def _instant(moment: datetime, own: tzinfo | str | None, zone: tzinfo | None) ->
     if moment.tzinfo is None and chosen is not None:
         moment = moment.replace(tzinfo=chosen)
     if not isinstance(own, str):
-        return moment.timestamp()
+        return _that_comes(moment, chosen)
     names = []
     for fold in (0, 1):
         at = moment.replace(fold=fold).timestamp()
@@ -143,6 +144,28 @@ def _instant(moment: datetime, own: tzinfo | str | None, zone: tzinfo | None) ->
         if names[-1].upper() == own.upper():
             return at
     raise _UnknownZone(f"the zone {own} is not this one, {names[0]}: give an offset like +01:00")
+
+
+def _that_comes(moment: datetime, zone: tzinfo | None) -> float:
+    """Unix seconds. A time that a change of clocks leaves out is the instant of the change: read
+    as an hour later it could lie after the end of the window that it begins."""
+    later = moment.timestamp()
+    earlier = moment.replace(fold=1).timestamp()
+    if earlier >= later:  # it comes once; or twice, and the first is meant
+        return later
+
+    def offset(at: float) -> timedelta | None:
+        there = datetime.fromtimestamp(at, zone) if zone else datetime.fromtimestamp(at)
+        return (there if zone else there.astimezone()).utcoffset()
+
+    before = offset(earlier)
+    while later - earlier > _CHANGE_S:
+        middle = (earlier + later) / 2
+        if offset(middle) == before:
+            earlier = middle
+        else:
+            later = middle
+    return round(later / _CHANGE_S / 2) * _CHANGE_S * 2
 
 
 def read_bounds(

@@ -12,56 +12,38 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from telemetry.baseline import Baseline, Growth, growth_of, pace_of, step_growth
-from telemetry.conventions import CAPACITY, OTHERS, POLICY, SELF, TENANT, WAIT_REASONS
-from telemetry.window import (
-    Bucket,
-    Cell,
-    engine_total,
-    mean,
-    observed_s,
-    tenants_of,
-    total,
-    wait_s,
+import numpy as np
+
+from telemetry.baseline import (
+    Baseline,
+    Growth,
+    fewer_workers,
+    growth_of,
+    step_growth,
+    usual_pace_of,
 )
+from telemetry.conventions import WAIT_REASONS
+from telemetry.grid import Floats, Part
+from telemetry.held import (
+    CAPACITY_HELD,
+    NOT_TENANTS,
+    OTHERS_HELD,
+    POLICY_HELD,
+    SELF_HELD,
+    Held,
+    Holder,
+    Line,
+)
+from telemetry.window import Bucket, observed_s, part_of
+
+__all__ = [
+    "ASKED", "CAPACITY_HELD", "NOT_TENANTS", "OTHERS_HELD", "POLICY_HELD", "SELF_HELD", "Account",
+    "Attribution", "Holder", "Line", "Rise", "attribute", "merge", "rises",
+]  # fmt: skip
 
 STALL_REASONS: tuple[str, ...] = ("stall",)
-CANDIDATE_SHARE = 0.1  # of the raw excess: such a tenant's growth is not the pool's
 ROSE = 1.5  # now over usual, beyond the common growth
 FROM_NOTHING = 0.05  # of the pool's total, where a tenant had none before
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Holder:
-    """Who held: a tenant by name, or self, capacity, policy, others (then `name` is empty)."""
-
-    kind: str
-    name: str = ""
-
-    @property
-    def is_tenant(self) -> bool:
-        return self.kind == TENANT
-
-
-SELF_HELD = Holder(SELF)
-CAPACITY_HELD = Holder(CAPACITY)
-POLICY_HELD = Holder(POLICY)
-OTHERS_HELD = Holder(OTHERS)
-NOT_TENANTS = (SELF_HELD, CAPACITY_HELD, POLICY_HELD, OTHERS_HELD)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Seconds of one victim (or of all) behind one holder. `share` is of the excess.
-
-    `reasons` splits `excess_s` by reason and closes to it.
-    """
-
-    holder: Holder
-    charged_s: float
-    excess_s: float
-    share: float
-    reasons: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +61,19 @@ class Account:
     net_s: float
     charged_s: float
     excess_s: float
-    lines: tuple[Line, ...]
+    held: Held
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return self.held.lines((self.tenant,))
 
     def share(self, holder: Holder) -> float:
-        return next((x.share for x in self.lines if x.holder == holder), 0.0)
+        return self.held.share(self.tenant, holder)
 
     @property
     def top(self) -> Line | None:
         """The line with the largest excess; None where there is no excess."""
-        best = max(self.lines, key=lambda x: x.excess_s, default=None)
-        return best if best is not None and best.excess_s > 0 else None
+        return self.held.top(self.tenant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +104,11 @@ class Attribution:
     reasons: tuple[str, ...]
     accounts: Mapping[str, Account]
     charges_missing: int
+    held: Held
 
     def pool(self, victims: Collection[str]) -> tuple[Line, ...]:
         """The victims' accounts added up: shares of all their excess."""
-        return merge([self.accounts[v] for v in victims if v in self.accounts])
+        return self.held.lines([v for v in victims if v in self.accounts])
 
 
 # Resource: column, unit, whether it is a level (an average, lengthened by slow steps).
@@ -134,6 +120,7 @@ _RESOURCES: tuple[tuple[str, str, str, bool], ...] = (
     ("adapter bytes", "adapter_bytes_avg", "By", True),
 )
 RESOURCES: tuple[str, ...] = tuple(name for name, *_ in _RESOURCES)
+ASKED = RESOURCES[:2]  # what a tenant asks for; the rest is what it gets, and may hold longer
 
 
 def attribute(
@@ -141,197 +128,104 @@ def attribute(
     baseline: Baseline,
     *,
     reasons: Sequence[str] = WAIT_REASONS,
+    part: Part | None = None,
 ) -> Attribution:
     """Rung 2 over these buckets. Tenants that hold a tenth of the raw excess are candidates:
-    their own growth does not count as the pool's."""
-    raw = _accounts(buckets, baseline, 1.0, reasons)
-    whole = sum(a.excess_s for a in raw.values())
-    held: dict[str, float] = {}
-    for account in raw.values():
-        for x in account.lines:
-            holder = account.tenant if x.holder == SELF_HELD else x.holder.name
-            if x.holder.is_tenant or x.holder == SELF_HELD:
-                held[holder] = held.get(holder, 0.0) + x.excess_s
-    candidates = {t for t, s in held.items() if whole and s >= CANDIDATE_SHARE * whole}
-    growth = growth_of(buckets, baseline, candidates)
-    accounts = raw if growth.factor == 1.0 else _accounts(buckets, baseline, growth.factor, reasons)
+    their own growth does not count as the pool's. `part`: the same buckets in a grid, where there
+    is one."""
+    made = part if part is not None else part_of(buckets)
+    usual_pace = usual_pace_of(baseline)
+    held = Held.of(buckets, baseline, usual_pace, reasons, 1.0)
+    growth = growth_of(buckets, baseline, held.candidates(), made)
+    if growth.factor != 1.0:
+        held = Held.of(buckets, baseline, usual_pace, reasons, growth.factor)
     return Attribution(
         observed_s(buckets),
         growth,
-        usual_pace_of(baseline),
+        usual_pace,
         tuple(reasons),
-        accounts,
+        _accounts(buckets, baseline, growth.factor, reasons, made, held),
         sum(b.charges_missing for b in buckets),
+        held,
     )
 
 
 def _accounts(
-    buckets: Sequence[Bucket], baseline: Baseline, growth: float, reasons: Sequence[str]
+    buckets: Sequence[Bucket],
+    baseline: Baseline,
+    growth: float,
+    reasons: Sequence[str],
+    part: Part,
+    held: Held,
 ) -> dict[str, Account]:
-    seen = observed_s(buckets)
-    cells: dict[str, dict[Holder, dict[str, list[float]]]] = {}
-    usual_pace = usual_pace_of(baseline)
-    for b in buckets:
-        for c, charged in _with_usual_pace(b, usual_pace).items():
-            if c.reason in reasons:
-                _cell(cells, c.victim, Holder(c.kind, c.holder), c.reason)[0] += charged
-    for c, rate in baseline.matrix.items():
-        if c.reason in reasons and c.victim in cells:
-            usual = rate * seen * growth
-            _cell(cells, c.victim, Holder(c.kind, c.holder), c.reason)[1] += usual
+    scaled_s = observed_s(buckets) * growth
+    stalls = tuple(reasons) == STALL_REASONS
+    waits = part.totals("stall_s" if stalls else "waits")
+    usual_of = baseline.stalls if stalls else baseline.waits
+    charged, excess = held.by_victim()
     out: dict[str, Account] = {}
-    for tenant in sorted({*tenants_of(buckets), *cells}):
-        waited, usual = _waited(buckets, baseline, tenant, seen * growth, reasons)
-        lines = _lines(cells.get(tenant, {}))
+    for tenant in sorted({*part.active(), *charged}):
+        i = part.grid.place.get(tenant)
+        waited = float(waits[i]) if i is not None and waits[i] == waits[i] else 0.0
+        usual = usual_of.get(tenant, 0.0) * scaled_s
         out[tenant] = Account(
             tenant,
             waited,
             usual,
             max(0.0, waited - usual),
-            sum(x.charged_s for x in lines),
-            sum(x.excess_s for x in lines),
-            lines,
+            charged.get(tenant, 0.0),
+            excess.get(tenant, 0.0),
+            held,
         )
     return out
-
-
-def usual_pace_of(baseline: Baseline) -> float:
-    """How much longer than modelled steps take on calm buckets; 1 where that is not known."""
-    pace = pace_of(baseline.buckets) if baseline.usable else None
-    return max(1.0, pace or 1.0)
-
-
-def _with_usual_pace(bucket: Bucket, usual_pace: float) -> Mapping[Cell, float]:
-    """The bucket's matrix with the usual slowness given back to the holders.
-
-    A model that reads low by the same factor on calm buckets is a mis-scaled model, no slow
-    engine: of what was booked as lost capacity only the part beyond `usual_pace` x predicted
-    stays; the rest goes to the holders of the same wait in proportion. Rows still sum to it.
-    """
-    busy, predicted = engine_total([bucket], "busy_s"), engine_total([bucket], "predicted_s")
-    if usual_pace <= 1.0 or busy is None or not predicted or busy <= predicted:
-        return bucket.matrix
-    beyond = max(0.0, busy - usual_pace * predicted) / (busy - predicted)
-    held: dict[tuple[str, str], float] = {}
-    for c, charged in bucket.matrix.items():
-        if c.kind != CAPACITY:
-            held[c.victim, c.reason] = held.get((c.victim, c.reason), 0.0) + charged
-    out: dict[Cell, float] = {}
-    for c, charged in bucket.matrix.items():
-        lost = bucket.matrix.get(Cell(c.victim, c.reason, CAPACITY, ""), 0.0)
-        others = held.get((c.victim, c.reason), 0.0)
-        # Pages that are free are capacity too, and no matter of pace.
-        if c.reason == "kv" or others <= 0:
-            out[c] = charged
-        elif c.kind == CAPACITY:
-            out[c] = charged * beyond
-        else:
-            out[c] = charged * (1 + lost * (1 - beyond) / others)
-    return out
-
-
-def _cell(
-    cells: dict[str, dict[Holder, dict[str, list[float]]]], victim: str, holder: Holder, reason: str
-) -> list[float]:
-    """The pair (charged, usual) of a cell, made where it is not there yet."""
-    return cells.setdefault(victim, {}).setdefault(holder, {}).setdefault(reason, [0.0, 0.0])
-
-
-def _waited(
-    buckets: Sequence[Bucket],
-    baseline: Baseline,
-    tenant: str,
-    scaled_s: float,
-    reasons: Sequence[str],
-) -> tuple[float, float]:
-    if tuple(reasons) == STALL_REASONS:
-        now = total(buckets, tenant, "stall_s") or 0.0
-        return now, (baseline.rate(tenant, "stall_s") or 0.0) * scaled_s
-    now = sum(wait_s(b, tenant) or 0.0 for b in buckets)
-    return now, baseline.waits.get(tenant, 0.0) * scaled_s
-
-
-def _lines(holders: Mapping[Holder, Mapping[str, Sequence[float]]]) -> tuple[Line, ...]:
-    drafts: list[tuple[Holder, float, float, tuple[tuple[str, float], ...]]] = []
-    for holder in {*holders, *NOT_TENANTS}:
-        parts = holders.get(holder, {})
-        charged = sum(p[0] for p in parts.values())
-        excess = max(0.0, charged - sum(p[1] for p in parts.values()))
-        over = {r: max(0.0, p[0] - p[1]) for r, p in parts.items()}
-        whole = sum(over.values())
-        reasons = tuple(
-            (r, excess * over[r] / whole) for r in sorted(over, key=lambda r: -over[r]) if over[r]
-        )
-        drafts.append((holder, charged, excess, reasons if excess else ()))
-    return _ordered(drafts)
-
-
-def _ordered(
-    drafts: Iterable[tuple[Holder, float, float, tuple[tuple[str, float], ...]]],
-) -> tuple[Line, ...]:
-    rows = list(drafts)
-    whole = sum(excess for _, _, excess, _ in rows)
-
-    def place(row: tuple[Holder, float, float, tuple[tuple[str, float], ...]]) -> tuple[float, ...]:
-        if row[0].is_tenant:
-            return (0.0, -row[2], -row[1])
-        return (1.0, float(NOT_TENANTS.index(row[0])))
-
-    return tuple(
-        Line(h, charged, excess, excess / whole if whole else 0.0, reasons)
-        for h, charged, excess, reasons in sorted(rows, key=lambda r: (*place(r), r[0].name))
-    )
 
 
 def merge(accounts: Iterable[Account]) -> tuple[Line, ...]:
     """Accounts added up by holder; shares are of the whole."""
-    sums: dict[Holder, tuple[float, float, dict[str, float]]] = {}
-    for account in accounts:
-        for x in account.lines:
-            charged, excess, reasons = sums.get(x.holder, (0.0, 0.0, {}))
-            for r, s in x.reasons:
-                reasons[r] = reasons.get(r, 0.0) + s
-            sums[x.holder] = (charged + x.charged_s, excess + x.excess_s, reasons)
-    return _ordered(
-        (h, c, e, tuple(sorted(reasons.items(), key=lambda p: -p[1])))
-        for h, (c, e, reasons) in sums.items()
-    )
+    listed = list(accounts)
+    return listed[0].held.lines([a.tenant for a in listed]) if listed else ()
 
 
 # ---------------------------------------------------------------- rung 1
 
 
-def rises(buckets: Sequence[Bucket], baseline: Baseline, growth: Growth) -> tuple[Rise, ...]:
+def rises(
+    buckets: Sequence[Bucket], baseline: Baseline, growth: Growth, part: Part | None = None
+) -> tuple[Rise, ...]:
     """Every resource of every tenant against its own baseline, greatest first.
 
     Flows are divided by the pool's growth where tenants speak for it; levels by how much longer a
-    step takes now, because slow steps alone make everyone hold its pages longer.
+    step takes now, because slow steps alone make everyone hold its pages longer, and by how many
+    fewer workers carry the same.
     """
     seen = observed_s(buckets)
     if not seen or not baseline.usable:
         return ()
+    made = part if part is not None else part_of(buckets)
     common = growth.factor if growth.basis == "tenants" else 1.0
-    slower = step_growth(buckets, baseline)
+    longer = max(common, step_growth(buckets, baseline), fewer_workers(buckets, baseline))
     out: list[Rise] = []
-    names = tenants_of([*buckets, *baseline.buckets])
+    names = sorted({*made.active(), *baseline.part.active()})
     for resource, column, unit, level in _RESOURCES:
-        rows: list[tuple[str, float, float]] = []
-        for tenant in names:
-            if level:
-                now, usual = mean(buckets, tenant, column), mean(baseline.buckets, tenant, column)
-            else:
-                summed = total(buckets, tenant, column)
-                now = None if summed is None else summed / seen
-                usual = baseline.rate(tenant, column)
-            if now is not None and usual is not None:
-                rows.append((tenant, usual, now))
-        whole = sum(now for _, _, now in rows)
-        for tenant, usual, now in rows:
+        now_of = _by_name(made, names, column, level)
+        usual_of = _by_name(baseline.part, names, column, level)
+        there = ~(np.isnan(now_of) | np.isnan(usual_of))
+        whole = float(now_of[there].sum())
+        for i in np.flatnonzero(there).tolist():
+            usual, now = float(usual_of[i]), float(now_of[i])
             share = now / whole if whole else 0.0
-            ratio = now / usual / (max(common, slower) if level else common) if usual else None
+            ratio = now / usual / (longer if level else common) if usual else None
             rose = share >= FROM_NOTHING if ratio is None else ratio >= ROSE
-            out.append(Rise(tenant, resource, unit, usual, now, ratio, share, rose and now > 0))
+            out.append(Rise(names[i], resource, unit, usual, now, ratio, share, rose and now > 0))
     return tuple(sorted(out, key=_greatest_first))
+
+
+def _by_name(part: Part, names: Sequence[str], column: str, level: bool) -> Floats:
+    """A column of these tenants: a second of observed time, or on average."""
+    values = part.means(column) if level else part.totals(column) / max(part.observed_s, 1e-300)
+    idle = 0.0 if part.observed_s else np.nan
+    at = [part.grid.place.get(t) for t in names]
+    return np.array([idle if i is None else values[i] for i in at], dtype=np.float64)
 
 
 def _greatest_first(rise: Rise) -> tuple[bool, float, str]:

@@ -59,6 +59,9 @@ def back_up(store: Store, target: Path | str, now_unix_s: float) -> Result:
         index = _index(draft, now_unix_s)
         (draft / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
         _finish(draft, target)
+    except shutil.Error as e:  # of many files: one reason says it
+        why = str(e.args[0][0][2]) if e.args and e.args[0] else str(e)
+        raise StoreError(f"{store.folder} cannot be backed up to {target}: {why}") from e
     except OSError as e:
         raise StoreError(f"{store.folder} cannot be backed up to {target}: {e}") from e
     finally:

@@ -1,4 +1,5 @@
-"""What is usual: the calm buckets outside the incident, and how much the whole pool has grown.
+"""What is usual: the calm buckets outside the incident, those of the same hour of past days with
+them, and how much the whole pool has grown.
 
 Pure functions of a window. With fewer than three calm buckets there is no baseline: it is
 empty, so that nothing can be compared with it, and the reason is a sentence in `Baseline.problem`.
@@ -10,17 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from telemetry.window import (
-    Bucket,
-    Cell,
-    Window,
-    engine_total,
-    observed_s,
-    tenants_of,
-    total,
-    value_in,
-    wait_s,
-)
+import numpy as np
+
+from telemetry.charged import Cell, Charges, catalogue_of
+from telemetry.grid import Part
+from telemetry.window import Bucket, Window, engine_total, observed_s, part_of
 
 MIN_BUCKETS = 3
 MAX_BUCKETS = 60
@@ -35,7 +30,8 @@ class Baseline:
 
     `inside`: cut from the calm beginning of the window itself, because too little came before it.
     `left_out`: buckets not used because somebody was hurt in them or right beside them.
-    `worst_wait` is a tenant's highest wait rate in any one of the buckets.
+    `worst_wait` is a tenant's highest wait rate in any one of the buckets. `past` of the buckets
+    are the same hour of days before.
     """
 
     buckets: tuple[Bucket, ...]
@@ -45,8 +41,11 @@ class Baseline:
     problem: str | None
     matrix: Mapping[Cell, float]
     waits: Mapping[str, float]
+    stalls: Mapping[str, float]
     worst_wait: Mapping[str, float]
     miss_share: Mapping[str, float]
+    part: Part
+    past: int = 0
 
     @property
     def usable(self) -> bool:
@@ -62,28 +61,32 @@ class Baseline:
 
     def rate(self, tenant: str, column: str) -> float | None:
         """A tenant's usual amount of a summed column, per second."""
-        value = total(self.buckets, tenant, column)
+        value = self.part.total(tenant, column) if self.buckets else None
         return value / self.observed_s if value is not None and self.observed_s else None
 
 
 def choose_baseline(window: Window) -> Baseline:
-    """The last 60 calm closed buckets before the window; where those are fewer than three, with
-    the window's own beginning for as long as it stays calm."""
+    """The last 60 calm closed buckets before the window, and the calm ones of the same hour of past
+    days where the record has them; where all are fewer than three, with the window's own beginning
+    for as long as it stays calm."""
+    harm = _Harm(window)
+    past = [b for b in window.past if _closed(b)]
+    past = [b for b, hurt in zip(past, harm.hurt(past), strict=True) if not hurt]
     before = [b for b in window.before if _closed(b)]
-    calm, inner = _calm(before, [b for b in window.asked if _closed(b)])
+    calm, inner = _calm(harm, before, [b for b in window.asked if _closed(b)])
     chosen = inner if len(inner) >= MIN_BUCKETS else calm
     left_out = len(before) - len(chosen)
-    if len(chosen) >= MIN_BUCKETS:
-        return _measure(chosen[-MAX_BUCKETS:], False, left_out)
+    if len(chosen) + len(past) >= MIN_BUCKETS:
+        return _measure(window, [*past, *chosen[-MAX_BUCKETS:]], False, left_out)
     asked = [b for b in window.asked if b.known]
     if asked and asked[-1].short:
         asked = asked[:-1]
-    calm = _calm_beginning([*calm[-MAX_BUCKETS:], *(b for b in asked if _closed(b))])
+    calm = _calm_beginning(harm, [*past, *calm[-MAX_BUCKETS:], *(b for b in asked if _closed(b))])
     if len(calm) >= MIN_BUCKETS:
-        return _measure(calm[-MAX_BUCKETS:], True, left_out)
+        return _measure(window, calm[-MAX_BUCKETS:], True, left_out)
     noun = "bucket" if len(calm) == 1 else "buckets"
     problem = f"only {len(calm)} calm closed {noun} to compare with, {MIN_BUCKETS} are needed"
-    return _measure((), True, left_out, problem)
+    return _measure(window, (), True, left_out, problem)
 
 
 def _closed(bucket: Bucket) -> bool:
@@ -91,83 +94,120 @@ def _closed(bucket: Bucket) -> bool:
     return bucket.known and bucket.observed_s >= 0.5 * bucket.length_s
 
 
-def _pool_wait_rate(bucket: Bucket) -> float:
-    waits = sum(wait_s(bucket, t) or 0.0 for t in bucket.tenants)
-    return waits / bucket.observed_s if bucket.observed_s else 0.0
+class _Harm:
+    """What the pool as a whole suffered in each bucket: waits a second, misses, eligible."""
+
+    def __init__(self, window: Window) -> None:
+        line = [*window.past, *window.buckets]
+        grid = window.part(line).grid
+        seen = grid.observed_s
+        waits = np.nansum(grid.waits(), axis=1)
+        rates = np.where(seen > 0, waits / np.where(seen > 0, seen, 1.0), 0.0)
+        misses = np.nansum(grid.column("slo_missed"), axis=1)
+        eligible = np.nansum(grid.column("slo_eligible"), axis=1)
+        self._of = {
+            b.start: (float(w), float(m), float(e))
+            for b, w, m, e in zip(grid.buckets, rates, misses, eligible, strict=True)
+        }
+
+    def wait_rate(self, bucket: Bucket) -> float:
+        return self._of[bucket.start][0]
+
+    def misses(self, bucket: Bucket) -> float:
+        return self._of[bucket.start][1]
+
+    def eligible(self, bucket: Bucket) -> float:
+        return self._of[bucket.start][2]
+
+    def hurt(self, line: Sequence[Bucket], usual: Sequence[Bucket] = ()) -> list[bool]:
+        """Which look like an incident: misses, or waits for two buckets together, far above the
+        calmer quarter of what is usual. A lone burst of waiting is part of what is usual."""
+        measure = usual or line
+        if not measure:
+            return []
+        quarter = (len(measure) - 1) // 4
+        usual_misses = sorted(self.misses(b) for b in measure)[quarter]
+        usual_wait = sorted(self.wait_rate(b) for b in measure)[quarter]
+        waits = [False, *(self.wait_rate(b) > 4 * usual_wait + 1.0 for b in line), False]
+        return [
+            self.misses(b) > 3 * usual_misses + 1 or (waits[i] and (waits[i - 1] or waits[i + 1]))
+            for i, b in enumerate(line, start=1)
+        ]
 
 
-def _misses(bucket: Bucket) -> float:
-    return sum(value_in(bucket, t, "slo_missed") or 0.0 for t in bucket.tenants)
-
-
-def _eligible(bucket: Bucket) -> float:
-    return sum(value_in(bucket, t, "slo_eligible") or 0.0 for t in bucket.tenants)
-
-
-def _calm(before: Sequence[Bucket], asked: Sequence[Bucket]) -> tuple[list[Bucket], list[Bucket]]:
+def _calm(
+    harm: _Harm, before: Sequence[Bucket], asked: Sequence[Bucket]
+) -> tuple[list[Bucket], list[Bucket]]:
     """Of the buckets before, those in which nobody is hurt; and of these, those that lie beside no
-    hurt one, asked ones included: the edge of an incident falls inside a bucket.
-
-    Left out is what looks like another incident: misses, or waits for two buckets together, far
-    above the pool's calmer quarter. A lone burst of waiting is part of what is usual."""
+    hurt one, asked ones included: the edge of an incident falls inside a bucket."""
     if not before:
         return [], []
-    quarter = (len(before) - 1) // 4
-    usual_misses = sorted(_misses(b) for b in before)[quarter]
-    usual_wait = sorted(_pool_wait_rate(b) for b in before)[quarter]
-    line = [*before, *asked]
-    waits = [False, *(_pool_wait_rate(b) > 4 * usual_wait + 1.0 for b in line), False]
-    hurt = [
-        _misses(b) > 3 * usual_misses + 1 or (waits[i] and (waits[i - 1] or waits[i + 1]))
-        for i, b in enumerate(line, start=1)
-    ]
+    hurt = harm.hurt([*before, *asked], before)
     calm = [i for i in range(len(before)) if not hurt[i]]
     inner = [i for i in calm if not any(hurt[max(0, i - 1) : i + 2])]
     return [before[i] for i in calm], [before[i] for i in inner]
 
 
-def _calm_beginning(buckets: Sequence[Bucket]) -> list[Bucket]:
+def _calm_beginning(harm: _Harm, buckets: Sequence[Bucket]) -> list[Bucket]:
     """The first buckets until waits or misses leave the level of the first three."""
     seed = buckets[:MIN_BUCKETS]
-    level = median(_pool_wait_rate(b) for b in seed) if seed else 0.0
+    level = median(harm.wait_rate(b) for b in seed) if seed else 0.0
     bound = 4 * level + 0.5
     calm: list[Bucket] = []
     for b in buckets:
-        if _pool_wait_rate(b) > bound or _misses(b) > max(1.0, USUAL_MISSES * _eligible(b)):
+        if harm.wait_rate(b) > bound or harm.misses(b) > max(1.0, USUAL_MISSES * harm.eligible(b)):
             break
         calm.append(b)
     return calm
 
 
 def _measure(
-    buckets: Sequence[Bucket], inside: bool, left_out: int, problem: str | None = None
+    window: Window,
+    buckets: Sequence[Bucket],
+    inside: bool,
+    left_out: int,
+    problem: str | None = None,
 ) -> Baseline:
+    part = window.part(buckets)
     seen = observed_s(buckets)
-    matrix: dict[Cell, float] = {}
-    for b in buckets:
-        for cell, charged in b.matrix.items():
-            matrix[cell] = matrix.get(cell, 0.0) + charged
-    waits: dict[str, float] = {}
-    worst: dict[str, float] = {}
-    misses: dict[str, float] = {}
-    for tenant in tenants_of(buckets):
-        per_bucket = [(wait_s(b, tenant) or 0.0, b.observed_s) for b in buckets]
-        waits[tenant] = sum(w for w, _ in per_bucket) / seen if seen else 0.0
-        worst[tenant] = max((w / s for w, s in per_bucket if s), default=0.0)
-        eligible = total(buckets, tenant, "slo_eligible") or 0.0
-        missed = total(buckets, tenant, "slo_missed") or 0.0
-        misses[tenant] = missed / eligible if eligible else 0.0
+    names, active = part.grid.names, part.active()
+    at = [part.grid.place[t] for t in active]
+    waits = np.nan_to_num(part.totals("waits"))
+    stalls = np.nan_to_num(part.totals("stall_s"))
+    lengths = part.grid.observed_s[part.at]
+    rates = (
+        np.nan_to_num(part.grid.waits()[part.at]) / np.where(lengths > 0, lengths, np.inf)[:, None]
+    )
+    worst = rates.max(axis=0) if len(buckets) else np.zeros(len(names))
+    eligible = np.nan_to_num(part.totals("slo_eligible"))
+    missed = np.nan_to_num(part.totals("slo_missed"))
     return Baseline(
         tuple(buckets),
         seen,
         inside,
         left_out,
         problem,
-        {c: v / seen for c, v in matrix.items()} if seen else {},
-        waits,
-        worst,
-        misses,
+        _rates(buckets, seen),
+        {names[i]: float(waits[i]) / seen if seen else 0.0 for i in at},
+        {names[i]: float(stalls[i]) / seen if seen else 0.0 for i in at},
+        {names[i]: float(worst[i]) for i in at},
+        {names[i]: float(missed[i] / eligible[i]) if eligible[i] else 0.0 for i in at},
+        part,
+        sum(b.start < window.buckets[0].start for b in buckets) if window.buckets else len(buckets),
     )
+
+
+def _rates(buckets: Sequence[Bucket], seen_s: float) -> Mapping[Cell, float]:
+    """Seconds charged a second, by cell."""
+    if not seen_s:
+        return {}
+    catalogue = catalogue_of(b.matrix for b in buckets)
+    encoded = [catalogue.encode(b.matrix) for b in buckets]
+    whole = np.zeros(len(catalogue.cells))
+    for e in encoded:
+        whole += e.summed()
+    there = np.flatnonzero(whole)
+    return Charges(catalogue, there, whole[there] / seen_s)
 
 
 # ---------------------------------------------------------------- the pool's own pace and growth
@@ -201,6 +241,29 @@ def pace_of(buckets: Sequence[Bucket]) -> float | None:
     return busy / predicted if busy and predicted else None
 
 
+def usual_pace_of(baseline: Baseline) -> float:
+    """How much longer than modelled steps take on calm buckets; 1 where that is not known."""
+    pace = pace_of(baseline.buckets) if baseline.usable else None
+    return max(1.0, pace or 1.0)
+
+
+def usual_workers(baseline: Baseline) -> float | None:
+    """How many workers are heard at once, usually; None where that is not known. Other days had
+    as many as they needed: today's count where there is one."""
+    today = baseline.buckets[baseline.past :] or baseline.buckets
+    counts = [b.workers for b in today if b.workers is not None and not b.short]
+    return median(counts) if counts else None
+
+
+def fewer_workers(buckets: Sequence[Bucket], baseline: Baseline) -> float:
+    """Workers usually heard over those heard now; 1 where that is not known, or there are more."""
+    usual = usual_workers(baseline)
+    now = [(b.workers, b.observed_s) for b in buckets if b.workers is not None]
+    seen = sum(s for _, s in now)
+    heard = sum(w * s for w, s in now) / seen if seen else 0.0
+    return max(1.0, usual / heard) if usual and heard else 1.0
+
+
 def step_growth(buckets: Sequence[Bucket], baseline: Baseline) -> float:
     """Mean duration of a step, now over usual, batches included; 1 where it is not known."""
     now, usual = _step_s(buckets), _step_s(baseline.buckets)
@@ -213,26 +276,37 @@ def _step_s(buckets: Sequence[Bucket]) -> float | None:
 
 
 def demand_growths(
-    buckets: Sequence[Bucket], baseline: Baseline, without: Collection[str] = ()
+    buckets: Sequence[Bucket],
+    baseline: Baseline,
+    without: Collection[str] = (),
+    part: Part | None = None,
 ) -> dict[str, float]:
     """Tokens offered per second, now over usual, of every tenant active in both spans; service
     where the front's counts are missing."""
     seen = observed_s(buckets)
     out: dict[str, float] = {}
-    for tenant in tenants_of(baseline.buckets):
-        if tenant in without or not seen:
+    if not seen or not baseline.buckets:
+        return out
+    made = part if part is not None else part_of(buckets)
+    for tenant in baseline.part.active():
+        if tenant in without:
             continue
         for column in ("offered_tokens", "service"):
-            usual, now = baseline.rate(tenant, column), total(buckets, tenant, column)
+            usual, now = baseline.rate(tenant, column), made.total(tenant, column)
             if usual and now:
                 out[tenant] = now / seen / usual
                 break
     return out
 
 
-def growth_of(buckets: Sequence[Bucket], baseline: Baseline, candidates: Collection[str]) -> Growth:
+def growth_of(
+    buckets: Sequence[Bucket],
+    baseline: Baseline,
+    candidates: Collection[str],
+    part: Part | None = None,
+) -> Growth:
     """Never below 1: that others have become calmer accuses nobody."""
-    peers = demand_growths(buckets, baseline, candidates)
+    peers = demand_growths(buckets, baseline, candidates, part)
     if len(peers) >= MIN_PEERS:
         factor = median(peers.values())
         return Growth(min(MOST_GROWTH, max(1.0, factor)), "tenants", len(peers))

@@ -5,8 +5,11 @@ What every finding reads. Built once a judgement by `open_case`; decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
 
 from telemetry.attribution import (
     SELF_HELD,
@@ -19,8 +22,9 @@ from telemetry.attribution import (
     rises,
 )
 from telemetry.baseline import Baseline, Pace, choose_baseline, pace_of
+from telemetry.grid import Part
 from telemetry.incidents import Episode, episodes
-from telemetry.window import Bucket, Window, observed_s, tenants_of, total
+from telemetry.window import Bucket, Window, observed_s
 
 MOST_EPISODES = 5  # looked at, worst first, for one that hurt somebody
 SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itself
@@ -59,8 +63,11 @@ class Victim:
 class Case:
     """`buckets` are the judged ones: the incident's, or the whole window where there is none.
 
+    `pace` is over the judged buckets, `onset_pace` up to the worst of them (what follows is drain).
     `accounts` are over waits; `basis` over waits, or over stalls where those who missed did not
-    wait. `others` are episodes of the window that were not judged.
+    wait. `lines` is the victims' excess by holder; of everyone hurt where all hurt themselves.
+    `risen` holds what rose of every tenant of which something did. `others` are episodes of the
+    window that were not judged.
     """
 
     window: Window
@@ -69,21 +76,19 @@ class Case:
     others: tuple[Episode, ...]
     buckets: tuple[Bucket, ...]
     pace: Pace
+    onset_pace: Pace
     accounts: Attribution
     basis: Attribution
     rises: tuple[Rise, ...]
     hurt: tuple[Victim, ...]
+    part: Part
+    lines: tuple[Line, ...]
+    risen: Mapping[str, tuple[Rise, ...]]
 
     @property
     def victims(self) -> tuple[Victim, ...]:
         """Hurt by something other than themselves."""
         return tuple(v for v in self.hurt if not v.self_inflicted)
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """The victims' excess by holder; of everyone hurt where all hurt themselves."""
-        names = [v.tenant for v in self.victims or self.hurt]
-        return self.basis.pool(names)
 
     @property
     def start(self) -> float:
@@ -93,8 +98,30 @@ class Case:
     def end(self) -> float:
         return self.buckets[-1].end if self.buckets else self.window.end
 
+    @property
+    def slow(self) -> bool:
+        """Steps took a fifth longer than usual at equal batch, up to the worst of the incident:
+        the drain after it runs at the old pace again."""
+        return any(
+            p.slowdown is not None and p.slowdown >= SLOW for p in (self.pace, self.onset_pace)
+        )
+
     def rose(self, tenant: str) -> tuple[Rise, ...]:
-        return tuple(r for r in self.rises if r.tenant == tenant and r.rose)
+        return self.risen.get(tenant, ())
+
+    def total(self, tenant: str, column: str) -> float | None:
+        """A tenant's sum over the judged buckets; None where it is not known."""
+        return self.part.total(tenant, column)
+
+    def beyond(self, tenant: str, column: str) -> float:
+        """The same beyond what is usual in that time, not below 0."""
+        usual = (self.baseline.rate(tenant, column) or 0.0) * self.part.observed_s
+        return max(0.0, (self.total(tenant, column) or 0.0) - usual)
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Those that have a row in the judged buckets."""
+        return self.part.active()
 
 
 def open_case(window: Window, baseline: Baseline | None = None) -> Case:
@@ -107,7 +134,9 @@ def open_case(window: Window, baseline: Baseline | None = None) -> Case:
     unusual = tuple(b for b in asked if b.start not in usual) or asked
     found: tuple[Episode, ...] = ()
     if base.usable:
-        found = episodes(window, base, _self_inflicted(unusual, base)) or episodes(window, base)
+        found = episodes(window, base, _self_inflicted(window, unusual, base)) or episodes(
+            window, base
+        )
     for incident in sorted(found, key=lambda e: -e.severity)[:MOST_EPISODES]:
         case = _judged(window, base, incident, found, incident.buckets)
         if case.hurt:
@@ -123,42 +152,64 @@ def _judged(
     buckets: tuple[Bucket, ...],
 ) -> Case:
     pace = Pace(pace_of(buckets), pace_of(base.buckets))
-    accounts = attribute(buckets, base)
-    risen = rises(buckets, base, accounts.growth)
-    hurt: tuple[Victim, ...] = ()
-    if incident:
-        hurt = _hurt(buckets, base, accounts, pace, {r.tenant for r in risen if r.rose})
+    part = window.part(buckets)
+    accounts = attribute(buckets, base, part=part)
+    found_rises = rises(buckets, base, accounts.growth, part)
+    rose = sorted((r for r in found_rises if r.rose), key=lambda r: r.tenant)
+    risen = {t: tuple(rs) for t, rs in groupby(rose, key=lambda r: r.tenant)}
+    hurt = _hurt(part, base, accounts, pace, risen) if incident else ()
     basis = accounts
     victims = [v.tenant for v in hurt if not v.self_inflicted]
     if victims and not any(_waits_matter(accounts.accounts[v], buckets) for v in victims):
-        stalls = attribute(buckets, base, reasons=STALL_REASONS)
+        stalls = attribute(buckets, base, reasons=STALL_REASONS, part=part)
         if sum(stalls.accounts[v].excess_s for v in victims) >= WAIT_FLOOR_S:
             basis = stalls
     return Case(
-        window,
-        base,
-        incident,
-        tuple(e for e in found if e is not incident),
-        buckets,
-        pace,
-        accounts,
-        basis,
-        risen,
-        hurt,
+        window=window,
+        baseline=base,
+        incident=incident,
+        others=tuple(e for e in found if e is not incident),
+        buckets=buckets,
+        pace=pace,
+        onset_pace=Pace(pace_of(_to_the_worst(buckets, part)), pace.usual),
+        accounts=accounts,
+        basis=basis,
+        rises=found_rises,
+        hurt=hurt,
+        part=part,
+        lines=basis.pool(victims or [v.tenant for v in hurt]),
+        risen=risen,
     )
 
 
-def _self_inflicted(buckets: tuple[Bucket, ...], baseline: Baseline) -> Collection[str]:
-    made = attribute(buckets, baseline)
-    return {t for t, a in made.accounts.items() if a.excess_s and a.share(SELF_HELD) >= SELF_SHARE}
+def _to_the_worst(buckets: Sequence[Bucket], part: Part) -> Sequence[Bucket]:
+    """Up to the bucket with the most waiting."""
+    if not buckets:
+        return buckets
+    waits = np.nansum(part.grid.waits()[part.at], axis=1)
+    return buckets[: 1 + int(np.argmax(waits))]
 
 
-def _waits_matter(account: Account, buckets: tuple[Bucket, ...]) -> bool:
+def _self_inflicted(
+    window: Window, buckets: Sequence[Bucket], baseline: Baseline
+) -> Collection[str]:
+    made = attribute(buckets, baseline, part=window.part(buckets))
+    return {t for t, part in made.held.shares(SELF_HELD).items() if part >= SELF_SHARE}
+
+
+def _waits_matter(account: Account, buckets: Sequence[Bucket]) -> bool:
     return account.net_s >= max(WAIT_FLOOR_S, WAIT_FLOOR_SHARE * observed_s(buckets))
 
 
+def _most_by_itself(account: Account) -> bool:
+    """Behind itself longer than behind all other tenants together: free pages and pins that it
+    waited for beside are no one else's doing."""
+    others = sum(x.excess_s for x in account.lines if x.holder.is_tenant)
+    return account.share(SELF_HELD) * account.excess_s > max(others, 0.0)
+
+
 def _hurt(
-    buckets: tuple[Bucket, ...],
+    part: Part,
     baseline: Baseline,
     made: Attribution,
     pace: Pace,
@@ -166,12 +217,13 @@ def _hurt(
 ) -> tuple[Victim, ...]:
     slow = pace.slowdown is not None and pace.slowdown >= SLOW
     out: list[Victim] = []
-    for tenant in tenants_of(buckets):
+    buckets = [part.grid.buckets[i] for i in part.at.tolist()]
+    for tenant in part.active():
         account = made.accounts[tenant]
-        missed = total(buckets, tenant, "slo_missed") or 0.0
-        eligible = max(missed, total(buckets, tenant, "slo_eligible") or 0.0)
-        admitted = total(buckets, tenant, "admitted_requests") or 0.0
-        ended = total(buckets, tenant, "finished") or 0.0
+        missed = part.total(tenant, "slo_missed") or 0.0
+        eligible = max(missed, part.total(tenant, "slo_eligible") or 0.0)
+        admitted = part.total(tenant, "admitted_requests") or 0.0
+        ended = part.total(tenant, "finished") or 0.0
         share = baseline.miss_share.get(tenant, 0.0)
         over = missed - share * eligible
         misses = over >= MIN_MISSES and missed > 2 * share * eligible
@@ -187,6 +239,7 @@ def _hurt(
             continue
         # A slow engine makes a lone tenant queue behind itself: not its doing unless it asks more.
         own = account.share(SELF_HELD) >= SELF_SHARE and (tenant in risen or not slow)
+        own = own or (tenant in risen and not slow and _most_by_itself(account))
         out.append(
             Victim(
                 tenant,

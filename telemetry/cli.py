@@ -1,6 +1,7 @@
 """The commands `store` and `query`: a store asked from the shell. stdout is data, stderr narration.
 
-Exit codes: 0 answered, 1 could not be answered, 2 usage, 3 busy (trying again can help).
+Exit codes: 0 answered, 1 could not be answered, 2 usage, 3 busy or not there (trying
+again can help).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import click
 if TYPE_CHECKING:
     from telemetry.reading import Result
 
-_WIDEST = 48
+_WIDEST, _LONGEST = 48, 500
 _INSTANTS = (
     "bucket_start", "first_bucket_start", "last_bucket_end", "last_sealed_end", "arrived",
     "first_instant", "last_instant", "last_at",
@@ -56,18 +57,19 @@ def store() -> None:
 @contextmanager
 def spoken() -> Iterator[None]:
     """Turn refusals into one line on stderr and an exit code."""
-    from telemetry.errors import QueryError, StoreBusy, TelemetryError
+    from telemetry.errors import QueryError, StoreBusy, StoreUnreachable, TelemetryError
+    from telemetry.narration import one_line
 
     try:
         yield
     except QueryError as e:
-        click.echo(f"query: {e}", err=True)
+        click.echo(f"query: {one_line(e)}", err=True)
         sys.exit(2)
-    except StoreBusy as e:
-        click.echo(f"store: {e}", err=True)
+    except (StoreBusy, StoreUnreachable) as e:
+        click.echo(f"store: {one_line(e)}", err=True)
         sys.exit(3)
     except TelemetryError as e:
-        click.echo(f"store: {e}", err=True)
+        click.echo(f"store: {one_line(e)}", err=True)
         sys.exit(1)
 
 
@@ -199,7 +201,10 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
 
 def _shown(column: str, value: Any) -> str:
     """A cell of the table: safe to print, and cut where one name would push all else away."""
-    text = safe(_cell(column, value))
+    text = _cell(column, value)
+    if len(text) > _LONGEST:  # marks that take no room aside, no cell shows more of it
+        text = text[:_LONGEST]
+    text = safe(text)
     if _width(text) <= _WIDEST:
         return text
     while _width(text) >= _WIDEST:

@@ -15,9 +15,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
-from telemetry import wire
+from telemetry import listen, wire
+from telemetry.access import Access
 from telemetry.errors import (
     MalformedBatch,
+    NotAllowed,
     QueryError,
     StoreBusy,
     StoreError,
@@ -35,6 +37,9 @@ STORE_INFO = "/tenantscope.v1.Store/Info"
 STORE_MAINTAIN = "/tenantscope.v1.Store/Maintain"
 MAX_MESSAGE_BYTES = 64 << 20
 BUSY = "store busy: "  # begins the details of an UNAVAILABLE that the store itself said
+_HOW_TO_SHOW = (
+    "A token is taken from --token-file FILE, TENANTSCOPE_TOKEN_FILE or TENANTSCOPE_TOKEN"
+)
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -44,6 +49,9 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
+    # A peer that went away without a word is found out.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
 ]
 
 
@@ -56,15 +64,28 @@ class Accepted:
 
 
 class StoreClient:
-    """One store process, by address (`unix:/path.sock` or `127.0.0.1:port`). Thread-safe.
+    """One store process, by address (`unix:/path.sock`, `host:port`, `https://host:port`).
 
-    Every call may raise StoreUnreachable, StoreBusy (closing, or its queue is full) or StoreError.
+    Thread-safe. Every call may raise StoreUnreachable, StoreBusy (closing, or its queue is full),
+    NotAllowed (the token) or StoreError.
     """
 
-    def __init__(self, address: str, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, address: str, timeout_s: float = 10.0, *, access: Access | None = None
+    ) -> None:
+        """`access` is what to show at the door; without it, what the environment says
+        (`telemetry.access`). Raises StoreError for what is no address, and for a CA or certificate
+        that cannot be used."""
         self.address = address
         self.timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._target = listen.target(address)
+        self._access = Access.of_environment() if access is None else access
+        if self._target.tls:
+            self._channel = grpc.secure_channel(
+                self._target.address, self._access.credentials(), options=CHANNEL_OPTIONS
+            )
+        else:
+            self._channel = grpc.insecure_channel(self._target.address, options=CHANNEL_OPTIONS)
         # Bytes in, bytes out: an encoded batch is not parsed again only to be sent.
         self._metrics = self._channel.unary_unary(METRICS_EXPORT)
         self._logs = self._channel.unary_unary(LOGS_EXPORT)
@@ -109,8 +130,8 @@ class StoreClient:
     def query(self, name: str, **parameters: Any) -> Result:
         """Ask a named query, or `read.<table>`. Raises QueryError when it is not one."""
 
-        def ask(request: pb.QueryRequest, timeout: float) -> Result:
-            return wire.result(self._query(request, timeout=timeout))
+        def ask(request: pb.QueryRequest, timeout: float, metadata: Any) -> Result:
+            return wire.result(self._query(request, timeout=timeout, metadata=metadata))
 
         # A question that brings its own limit is waited for a little longer than that.
         own = parameters.get("timeout_s")
@@ -120,8 +141,8 @@ class StoreClient:
     def maintain(self, name: str, timeout_s: float | None = None, **parameters: Any) -> Result:
         """Have the store do an act of upkeep (see `telemetry.upkeep`); returns what was done."""
 
-        def ask(request: pb.QueryRequest, timeout: float) -> Result:
-            return wire.result(self._maintain(request, timeout=timeout))
+        def ask(request: pb.QueryRequest, timeout: float, metadata: Any) -> Result:
+            return wire.result(self._maintain(request, timeout=timeout, metadata=metadata))
 
         return self._call(ask, wire.request(name, parameters), timeout_s)
 
@@ -133,29 +154,62 @@ class StoreClient:
         self._channel.close()
 
     def _call(self, method: Callable[..., T], request: Any, timeout_s: float | None) -> T:
+        patience_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            return method(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+            return method(request, timeout=patience_s, metadata=self.metadata())
         except grpc.RpcError as e:
             self._fail(e)
 
+    @property
+    def host(self) -> str | None:
+        """The host that is called; None for a unix socket."""
+        address = self._target.address
+        return None if address.startswith(listen.UNIX) else listen.host_and_port(address)[0]
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call. Raises NotAllowed before a token goes out in the clear, and
+        for a token file that cannot be read."""
+        if self._target.address.startswith(listen.UNIX):
+            return ()  # its callers are trusted; a slip in a token file must not stop rows there
+        token = self._access.read_token()
+        if token is None:
+            return ()
+        if not self._target.tls and not self._target.is_local:
+            raise NotAllowed(
+                f"the way to {self.address} is not encrypted, so no token is sent: "
+                f"write https://{self._target.address}"
+            )
+        return (("authorization", f"Bearer {token}"),)
+
     def _fail(self, error: grpc.RpcError) -> NoReturn:
-        code, details = error.code(), error.details()
-        if code is grpc.StatusCode.INVALID_ARGUMENT:
-            raise MalformedBatch(str(details)) from None
-        if code is grpc.StatusCode.FAILED_PRECONDITION:
-            raise StoreError(str(details)) from None
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        code, details = error.code(), str(error.details())
+        status = grpc.StatusCode
+        if code is status.INVALID_ARGUMENT:
+            raise MalformedBatch(details) from None
+        if code is status.FAILED_PRECONDITION:
+            raise StoreError(details) from None
+        if code is status.RESOURCE_EXHAUSTED and "larger than max" in details:
             raise MalformedBatch(f"larger than the store takes: {details}") from None
-        if code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE):
-            raise QueryError(str(details)) from None
-        if code is grpc.StatusCode.UNAVAILABLE:
-            if BUSY in str(details):
-                raise StoreBusy(f"the store at {self.address}: {details}") from None
-            raise StoreUnreachable(
-                f"no store answers at {self.address} ({details}): is it running?"
-            ) from None
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        if code in (status.NOT_FOUND, status.OUT_OF_RANGE):
+            raise QueryError(details) from None
+        if code in (status.UNAUTHENTICATED, status.PERMISSION_DENIED):
+            raise NotAllowed(f"the store at {self.address}: {details}. {_HOW_TO_SHOW}") from None
+        if code is status.RESOURCE_EXHAUSTED or (code is status.UNAVAILABLE and BUSY in details):
+            raise StoreBusy(f"the store at {self.address}: {details}") from None
+        if code is status.UNAVAILABLE:
+            raise StoreUnreachable(self._unreachable(details)) from None
+        if code is status.DEADLINE_EXCEEDED:
             raise StoreUnreachable(
                 f"the store at {self.address} did not answer in {self.timeout_s:g} s"
             ) from None
         raise StoreError(f"the store at {self.address}: {code.name}: {details}") from None
+
+    def _unreachable(self, details: str) -> str:
+        if self._target.tls and any(word in details.lower() for word in ("certificate", "ssl")):
+            return (
+                f"no TLS with {self.address} ({details}): it must show a certificate for this "
+                "name, of a CA in the file that TENANTSCOPE_CA names or of the system's roots"
+            )
+        plain = not self._target.tls and not self._target.address.startswith(listen.UNIX)
+        hint = "; with TLS it is https://" if plain else ""
+        return f"no store answers at {self.address} ({details}): is it running{hint}?"

@@ -27,6 +27,7 @@ from telemetry.records import (
 )
 from telemetry.running import Labels, Matrix
 from telemetry.totals import BUCKETS, Key, State, TableTotals
+from telemetry.trace_context import is_trace_id
 
 MOST_POOLS = 16  # (engine, pool) pairs with series of their own
 LONGEST_LABEL = 128
@@ -45,6 +46,7 @@ class Exemplar:
     request_id: str
     value_s: float
     at_unix_s: float
+    trace_id: str | None = None  # the client's, where it sent one
 
 
 Levels = list[tuple[Labels, dict[str, float]]]  # by label values: column -> newest value
@@ -180,7 +182,8 @@ class Counting:
             value = getattr(row, duration)
             if value is not None and value >= 0:
                 kept = self._exemplars.setdefault((labels, histogram), [None] * BUCKETS)
-                kept[latency_bucket(value)] = Exemplar(row.request_id, value, at)
+                trace_id = row.trace_id if is_trace_id(row.trace_id) else None
+                kept[latency_bucket(value)] = Exemplar(row.request_id, value, at, trace_id)
 
     # --- out ---
 
@@ -204,6 +207,15 @@ class Counting:
                 named=len(self.naming.named),
                 left_out=self.naming.left_out,
             )
+
+    def exemplars(self) -> dict[tuple[Labels, str], list[Exemplar | None]]:
+        """The newest request of each histogram bucket, by labels and histogram."""
+        with self._lock:
+            return {k: list(v) for k, v in self._exemplars.items()}
+
+    def place(self, engine: str, pool: str) -> tuple[str, str]:
+        """A pool's labels, as far as it has been heard."""
+        return self._pools.get((engine, pool), (OTHER, OTHER))
 
     def _engine_levels(self, now: float) -> Levels:
         found: Levels = []

@@ -8,13 +8,25 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from telemetry import migrations, owner, parts, quarantine, retention, sizes, upkeep
-from telemetry.errors import StoreError, TelemetryError
+from telemetry import (
+    doctor_doors,
+    listen,
+    liveness,
+    migrations,
+    owner,
+    parts,
+    quarantine,
+    retention,
+    sizes,
+    upkeep,
+)
+from telemetry.errors import NotAllowed, QueryError, StoreError, TelemetryError
 from telemetry.instants import DAY_S, day_of
 from telemetry.plain import name, safe, span_s
 from telemetry.settings import SettingsError
@@ -53,6 +65,9 @@ class Facts:
     aside: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     settings_problem: str | None = None
+    elsewhere: bool = False  # the store is on another machine: its disk cannot be seen from here
+    listeners: tuple[Mapping[str, Any], ...] | None = None
+    lost: tuple[Mapping[str, Any], ...] = ()
 
 
 def examine(where: str, now_unix_s: float | None = None) -> Facts:
@@ -64,26 +79,34 @@ def examine(where: str, now_unix_s: float | None = None) -> Facts:
     is_folder = Path(where).is_dir()
     live = owner.find_live(Path(where)) if is_folder else owner.Live(0, upkeep.address_of(where))
     info = None
+    found: dict[str, Any] = {}
     if live is not None:
         client = StoreClient(live.address, timeout_s=5.0)
         try:
             info = client.info()
+            with suppress(QueryError):  # a store process of an older version tells nothing of them
+                listeners = client.query(liveness.LISTENERS).dicts()
+                found["listeners"] = tuple(_knock(one, client.host) for one in listeners)
         except StoreError:
             if not is_folder:
                 raise
         finally:
             client.close()
     folder = Path(where if is_folder or info is None else info.path)
-    found: dict[str, Any] = {}
+    elsewhere = not folder.is_dir()
     try:
         source = open_source(where)
         try:
             window = {"start": _last(source, now) - DAY_S, "end": now + 366 * DAY_S}
             found["pools"] = tuple(source.query("health", **window).dicts())
             found["faults"] = tuple(source.query("faults", **window).dicts())
+            found["lost"] = tuple(source.query("lost", **window).dicts())
         finally:
             source.close()
-        found["disk"], found["settings_problem"] = _disk(where, folder, now)
+        if not elsewhere:
+            kept, found["settings_problem"] = _kept(folder)
+            with suppress(NotAllowed):  # who may only look is not told what the files take
+                found["disk"] = _disk(where, folder, now, kept)
     except TelemetryError as e:
         found["problem"] = str(e)
     return Facts(
@@ -94,10 +117,22 @@ def examine(where: str, now_unix_s: float | None = None) -> Facts:
         left_behind=live is None and (folder / owner.LIVE).exists(),
         refused_points=info.refused_points if info is not None else None,
         last_ingest_unix_s=info.last_ingest_unix_s if info is not None else None,
-        aside=tuple(a.sentence for a in quarantine.listed(folder)),
-        missing=_missing(folder),
+        aside=() if elsewhere else tuple(a.sentence for a in quarantine.listed(folder)),
+        missing=() if elsewhere else _missing(folder),
+        elsewhere=elsewhere,
         **found,
     )
+
+
+def _knock(one: Mapping[str, Any], host: str | None) -> Mapping[str, Any]:
+    """A listener, and whether it takes a connection from here. `host` is the store's, as it was
+    reached: an address on another machine is knocked at there."""
+    address = str(one["address"])
+    if host is not None and not listen.is_loopback(host):
+        if address.startswith(listen.UNIX) or listen.Target(address).is_local:
+            return {**one, "answers": True}  # meant for its own machine, which is not this one
+        address = f"{host}:{listen.host_and_port(address)[1]}"
+    return {**one, "answers": listen.answers(address)}
 
 
 def _last(source: Any, now: float) -> float:
@@ -106,15 +141,18 @@ def _last(source: Any, now: float) -> float:
     return min(now, span[1]) if span is not None else now
 
 
-def _disk(where: str, folder: Path, now: float) -> tuple[sizes.Forecast, str | None]:
-    problem = None
+def _kept(folder: Path) -> tuple[retention.Retention, str | None]:
+    """How long rows are kept, and what is wrong with the settings."""
     try:
-        kept = retention.read_settings(folder)
+        return retention.read_settings(folder), None
     except SettingsError as e:
-        kept, problem = retention.DEFAULT, str(e)
+        return retention.DEFAULT, str(e)
+
+
+def _disk(where: str, folder: Path, now: float, kept: retention.Retention) -> sizes.Forecast:
     free = shutil.disk_usage(folder).free
     measured = upkeep.perform(where, upkeep.SIZES)
-    return sizes.forecast(measured, free, day_of(now), kept), problem
+    return sizes.forecast(measured, free, day_of(now), kept)
 
 
 def _missing(folder: Path) -> tuple[str, ...]:
@@ -146,7 +184,8 @@ def judge(facts: Facts) -> list[Check]:
             )
         )
     looks: tuple[Callable[[Facts], Check], ...] = (
-        _lag, _gaps, _skew, _open, _refused, _loss, _space, _quarantine, _settings
+        _lag, _gaps, _skew, _open, _refused, _loss, _space, _quarantine, _settings,
+        _ports, _certificates, _senders,
     )  # fmt: skip
     return checks + [look(facts) for look in looks]
 
@@ -250,6 +289,10 @@ def _loss(f: Facts) -> Check:
 
 def _space(f: Facts) -> Check:
     d = f.disk
+    if f.elsewhere:
+        return Check("disk", OK, "on another machine: ask there, with --store")
+    if d is None and f.problem is None:
+        return Check("disk", OK, "not measured: that takes a token of role operator")
     if d is None:
         return Check("disk", WARN, "could not be measured", "see the store's problem above")
     says = f"{d.free_bytes / 2**30:.1f} GiB free"
@@ -268,6 +311,8 @@ def _space(f: Facts) -> Check:
 
 
 def _quarantine(f: Facts) -> Check:
+    if f.elsewhere:
+        return Check("quarantine", OK, "on another machine: ask there, with --store")
     lost = [*f.aside, *(f"{m} is missing" for m in f.missing)]
     if not lost:
         return Check("quarantine", OK, "no file is spoiled or missing")
@@ -279,6 +324,18 @@ def _settings(f: Facts) -> Check:
     if f.settings_problem is None:
         return Check("settings", OK, "retention is understood")
     return Check("settings", BAD, safe(f.settings_problem), "until then nothing is dropped")
+
+
+def _ports(f: Facts) -> Check:
+    return Check("ports", *doctor_doors.ports(f.listeners))
+
+
+def _certificates(f: Facts) -> Check:
+    return Check("certificates", *doctor_doors.certificates(f.listeners, f.now_unix_s))
+
+
+def _senders(f: Facts) -> Check:
+    return Check("senders", *doctor_doors.senders(f.lost))
 
 
 def _end(pool: Mapping[str, Any]) -> float:

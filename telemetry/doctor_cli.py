@@ -21,7 +21,8 @@ def doctor(folder: str | None, address: str | None, as_json: bool) -> None:
     """Say whether telemetry is in order: a line a check, and what to do about it.
 
     Looks at the store's owner, how late the last minute is, gaps, clocks, open minutes, refused
-    points, reported losses, the disk, spoiled files and the settings.
+    points, reported losses, the disk, spoiled files, the settings, listeners, certificates and what
+    senders gave up.
 
     \b
     For example:
@@ -38,8 +39,8 @@ def doctor(folder: str | None, address: str | None, as_json: bool) -> None:
         click.echo(json.dumps([asdict(c) for c in checks]))
     else:
         for check in checks:
-            click.echo(f"{_MARKS[check.level]}  {check.what:<10}  {check.says}")
+            click.echo(f"{_MARKS[check.level]}  {check.what:<12}  {check.says}")
             if check.do:
-                click.echo(f"{'':<18}-> {check.do}")
+                click.echo(f"{'':<20}-> {check.do}")
     if room.worst(checks) == room.BAD:
         sys.exit(1)

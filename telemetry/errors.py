@@ -26,6 +26,10 @@ class StoreTooNew(StoreError):
     """A part of the store was written by a newer version of this program."""
 
 
+class NotAllowed(StoreError):
+    """The store does not know the token, or it is not for this. A person has to mend it."""
+
+
 class StoreUnreachable(StoreError):
     """Nothing answers at the store's address."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,18 +64,28 @@ def export(
     if form not in FORMATS:
         raise StoreError(f"{form!r} is no format: use {', '.join(FORMATS)}")
     chosen = tuple(dict.fromkeys(tables)) or tuple(TABLES)
-    _check_target(target, force)
-    draft = target.with_name(f".{target.name}.exporting-{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _remove(draft)
+    with placed(target, force) as draft:
         known, partial = pacing.extent(source, start, end)
         window = _Window(source, known, start, end)
         if form == PERFETTO:
             rows = _write_trace(window, draft)
         else:
             rows = _write_tables(window, form, draft, chosen, alone=len(tables) == 1)
-        size = _sync(draft)
+        size = written_bytes(draft)
+    return Exported(target, rows, size, partial)
+
+
+@contextmanager
+def placed(target: Path, force: bool) -> Iterator[Path]:
+    """A path beside `target` to write to; what is there at the end takes the target's place, unless
+    something was raised. Raises StoreError as `export` does."""
+    _check_target(target, force)
+    draft = target.with_name(f".{target.name}.exporting-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove(draft)
+        yield draft
+        _sync(draft)
         _check_target(target, force)
         _replace(draft, target)
     except OSError as e:
@@ -82,7 +93,12 @@ def export(
     finally:
         _remove(draft)
         _remove(_spill(draft))
-    return Exported(target, rows, size, partial)
+
+
+def written_bytes(path: Path) -> int:
+    """What a file, or the files of a folder, hold."""
+    files = path.iterdir() if path.is_dir() else [path]
+    return sum(f.stat().st_size for f in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +184,10 @@ def _check_target(target: Path, force: bool) -> None:
     if sql.is_part(target.name):
         raise StoreError(f"{target} is called like a day of a store: choose another name")
     parts.check_outside(target)
+    try:
+        str(target).encode()
+    except UnicodeEncodeError:  # DuckDB takes no other names
+        raise StoreError(f"{str(target)!r} is not UTF-8 text: choose another name") from None
     if not (target.exists() or target.is_symlink()):
         return
     if not force:
@@ -194,14 +214,13 @@ def _replace(draft: Path, target: Path) -> None:
     _sync_one(target.parent)
 
 
-def _sync(path: Path) -> int:
-    """Flush what was written; returns its bytes."""
+def _sync(path: Path) -> None:
+    """Flush what was written."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     for file in files:
         _sync_one(file)
     if path.is_dir():
         _sync_one(path)
-    return sum(f.stat().st_size for f in files)
 
 
 def _sync_one(path: Path) -> None:

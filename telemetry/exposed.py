@@ -78,8 +78,53 @@ UNNAMED = _own(
     "store_unnamed_tenants", "gauge",
     "Tenants that were among the first of a bucket and found no free name: they are in 'other'.",
 )  # fmt: skip
+EXPORT_SENT = _own(
+    "store_export_sent", "counter", "Points or spans that a third party took.", "endpoint", "signal"
+)
+EXPORT_WAITING = _own(
+    "store_export_waiting", "gauge", "Points or spans not yet taken.", "endpoint", "signal"
+)
+EXPORT_RETRIES = _own(
+    "store_export_retries", "counter", "Requests sent again.", "endpoint", "signal"
+)
+EXPORT_DROPPED = _own(
+    "store_export_dropped", "counter",
+    "Points or spans lost on the way out: no_room, refused, rejected (in part), too_old, shutdown, "
+    "fault.", "endpoint", "signal", "reason",
+)  # fmt: skip
+TRACES_LEFT_OUT = _own(
+    "store_traces_left_out", "counter",
+    "Requests without a trace: not in the ratio, or beyond the rate, or beyond always_rate.",
+    "reason",
+)  # fmt: skip
+EXPORT_OVERRUN = _own(
+    "store_export_overrun_rows", "counter",
+    "Rows not exported: they came too fast, or for a time more than an hour away.",
+)  # fmt: skip
+INCIDENTS = _own(
+    "store_incidents_open", "gauge", "Open incidents, the silenced ones among them.", "severity"
+)
+SILENCED = _own("store_incidents_silenced", "gauge", "Open incidents that nobody is told of.")
+LOOKS = _own("store_alert_looks", "counter", "Times the rules were looked at.")
+LOOK_FAILURES = _own(
+    "store_alert_look_failures", "counter", "Looks at a pool, or writes, that failed."
+)
+LOOK_TIME = _own("store_alert_last_look_seconds", "gauge", "How long the last look took.")
+TOLD = _own(
+    "store_notifications", "counter",
+    "Notifications by what became of them: delivered, failed after all tries, dropped by a full "
+    "queue.", "target", "kind", "outcome",
+)  # fmt: skip
+UNTOLD = _own(
+    "store_notifications_waiting", "gauge", "Notifications not yet delivered.", "target", "kind"
+)
+ALERTS: tuple[Family, ...] = (
+    INCIDENTS, SILENCED, LOOKS, LOOK_FAILURES, LOOK_TIME, TOLD, UNTOLD,
+)  # fmt: skip
 OWN: tuple[Family, ...] = (
     HEARD, BUCKET_END, STARTED, LAST_INGEST, BATCHES, ROWS, REFUSED, LATE, NAMED, UNNAMED,
+    EXPORT_SENT, EXPORT_WAITING, EXPORT_RETRIES, EXPORT_DROPPED, TRACES_LEFT_OUT, EXPORT_OVERRUN,
+    *ALERTS,
 )  # fmt: skip
 
 

@@ -81,7 +81,9 @@ def _forget_in(shelf: Shelf, part: Part, gone: _Gone, dry_run: bool) -> list[tup
     try:
         for statement in forget_sql.PREPARE:
             con.execute(statement).fetchall()
-        con.execute(forget_sql.NAME, {"name": gone.tenant}).fetchall()
+        # As `telemetry.foreign` writes attributes.
+        quoted = json.dumps(gone.tenant, ensure_ascii=False)
+        con.execute(forget_sql.NAME, {"name": gone.tenant, "quoted": quoted}).fetchall()
         for adapter in sorted(gone.adapters | gone.hashes):
             con.execute(forget_sql.OWN, {"adapter": adapter}).fetchall()
         for table, source in sources.items():

@@ -11,11 +11,11 @@ from telemetry.conventions import OTHERS, TENANT
 from telemetry.tables import Table
 
 PREPARE = (
-    'CREATE OR REPLACE TEMP TABLE forgotten ("name" VARCHAR)',
+    'CREATE OR REPLACE TEMP TABLE forgotten ("name" VARCHAR, "quoted" VARCHAR)',
     'CREATE OR REPLACE TEMP TABLE rewritten ("was" VARCHAR, "now" VARCHAR)',
     'CREATE OR REPLACE TEMP TABLE owned ("adapter" VARCHAR)',
 )
-NAME = "INSERT INTO forgotten VALUES ($name)"
+NAME = "INSERT INTO forgotten VALUES ($name, $quoted)"
 REWRITE = "INSERT INTO rewritten VALUES ($was, $now)"
 OWN = "INSERT INTO owned VALUES ($adapter)"
 CLEAN_UP = tuple(f"DROP TABLE IF EXISTS temp.{t}" for t in ("forgotten", "rewritten", "owned"))
@@ -31,6 +31,7 @@ HASHES_OF = (
 )
 
 _IT = "(SELECT name FROM temp.forgotten)"
+_QUOTED = "(SELECT quoted FROM temp.forgotten)"
 _OWNED = "(SELECT adapter FROM temp.owned)"
 # The name as a word of its own in a sentence; \W is any non-ASCII character too: rather too often.
 _IN_DETAIL = (
@@ -44,6 +45,8 @@ _OWNER = {
     "event": "tenant",
     "interference_minute": "victim",
 }
+# Whose attributes, JSON, may say the name: nobody knows which of others' attributes is a tenant.
+_SAID_IN_JSON = frozenset({"foreign_metric", "series_state"})
 # JSON in which tenants are named; the row stays, the name leaves the text.
 TEXTS = {"policy": "parameters", "engine_run": "config"}
 
@@ -58,6 +61,8 @@ def _goes(table: Table) -> str | None:
         return f"name IN {_OWNED}"
     if table.name == "adapter_minute":
         return f"adapter IN {_OWNED}"
+    if table.name in _SAID_IN_JSON:
+        return f"contains(attributes, {_QUOTED})"
     owner = _OWNER.get(table.name)
     return None if owner is None else f'coalesce("{owner}" = {_IT}, false)'
 

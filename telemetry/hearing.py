@@ -1,7 +1,8 @@
 """Who hears of every committed delivery: a list, called in order. Owns nothing that they do.
 
-Called by the ingest thread after COMMIT and acknowledgement. A listener must be quick (hand over
-and return) and may fail: what is in the store is safe, and the others still hear.
+Called after COMMIT and acknowledgement, by the ingest thread and by whoever else in the process
+writes rows (the alerts). A listener must be quick (hand over and return), safe to call from several
+threads, and may fail: what is in the store is safe, and the others still hear.
 """
 
 from __future__ import annotations

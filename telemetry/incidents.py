@@ -7,16 +7,20 @@ when the waits are back where they were.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from telemetry.baseline import Baseline
-from telemetry.window import Bucket, Window, tenants_of, value_in, wait_s
+from telemetry.grid import Floats, Grid
+from telemetry.window import Bucket, Window
 
 MISSES_ALONE = 3  # misses that mark a bucket by themselves
 WAITING_ALONE = 0.5  # requests more waiting, on average over the bucket, that do so
 WAITING_FLOOR = 0.05  # below this many more waiting nothing is marked
 JOIN_BUCKETS = 2  # calm buckets inside one episode
+FORERUNNER = 0.02  # of the worst bucket's harm: before it, such a bucket is not the beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +46,39 @@ class Episode:
     severity: float
 
 
-def mark(bucket: Bucket, tenant: str, baseline: Baseline) -> Mark | None:
-    """How far a tenant is outside its baseline in this bucket; None = it is not, or unknown."""
-    missed = value_in(bucket, tenant, "slo_missed") or 0.0
-    eligible = max(value_in(bucket, tenant, "slo_eligible") or 0.0, missed)
-    usual_share = baseline.miss_share.get(tenant, 0.0)
-    over = missed - usual_share * eligible
-    misses = over if missed and over > 0.5 and missed > 2 * usual_share * eligible else 0.0
+class _Usual:
+    """The baseline's rates in the order of a grid's tenants."""
 
-    waited = wait_s(bucket, tenant) or 0.0
-    usual_wait = baseline.waits.get(tenant, 0.0) * bucket.observed_s
-    worst = baseline.worst_wait.get(tenant, 0.0) * bucket.observed_s
-    above = waited - usual_wait
-    left = above > WAITING_FLOOR * bucket.observed_s and waited > max(2 * usual_wait, 1.5 * worst)
-    if not misses and not (bucket.observed_s and left):
-        return None
-    strong = misses >= MISSES_ALONE or (left and above >= WAITING_ALONE * bucket.observed_s)
-    return Mark(tenant, strong, misses, above if left else 0.0)
+    def __init__(self, grid: Grid, baseline: Baseline) -> None:
+        def of(rates: Mapping[str, float]) -> Floats:
+            return np.array([rates.get(t, 0.0) for t in grid.names], dtype=np.float64)
+
+        self.grid = grid
+        self.miss_share = of(baseline.miss_share)
+        self.waits = of(baseline.waits)
+        self.worst_wait = of(baseline.worst_wait)
+        self.missed = np.nan_to_num(grid.column("slo_missed"))
+        self.eligible = np.maximum(np.nan_to_num(grid.column("slo_eligible")), self.missed)
+        self.waited = np.nan_to_num(grid.waits())
+
+    def marks(self, i: int, without: Collection[str]) -> dict[str, Mark]:
+        """Tenants outside their baseline in the grid's bucket `i`, and how far."""
+        seen = self.grid.observed_s[i]
+        missed, eligible, waited = self.missed[i], self.eligible[i], self.waited[i]
+        expected = self.miss_share * eligible
+        over = missed - expected
+        misses = np.where((missed > 0) & (over > 0.5) & (missed > 2 * expected), over, 0.0)
+        above = waited - self.waits * seen
+        left = (above > WAITING_FLOOR * seen) & (
+            waited > np.maximum(2 * self.waits * seen, 1.5 * self.worst_wait * seen)
+        )
+        left &= seen > 0
+        strong = (misses >= MISSES_ALONE) | (left & (above >= WAITING_ALONE * seen))
+        return {
+            t: Mark(t, bool(strong[j]), float(misses[j]), float(above[j]) if left[j] else 0.0)
+            for j in np.flatnonzero((misses > 0) | left).tolist()
+            if (t := self.grid.names[j]) not in without
+        }
 
 
 def episodes(
@@ -67,11 +87,12 @@ def episodes(
     """All episodes that touch the window, oldest first; one may have begun before it."""
     usual = {b.start for b in baseline.buckets}
     line = [b for b in window.buckets if b.known]
-    names = [t for t in tenants_of(line) if t not in without]
-    marked: list[dict[str, Mark]] = []
-    for b in line:
-        found = {} if b.start in usual else _marks(b, names, baseline)
-        marked.append(found)
+    part = window.part(line)
+    rates = _Usual(part.grid, baseline)
+    marked: list[dict[str, Mark]] = [
+        {} if b.start in usual else rates.marks(i, without)
+        for b, i in zip(line, part.at.tolist(), strict=True)
+    ]
     hurt = [
         {
             t: m
@@ -88,12 +109,32 @@ def episodes(
             runs[-1] = (runs[-1][0], i)
         else:
             runs.append((i, i))
+    runs = [part for run in runs for part in _apart(hurt, *run)]
     found_episodes = [_episode(line[a : z + 1], hurt[a : z + 1]) for a, z in runs]
     return tuple(e for e in found_episodes if e.end > window.start and e.onset < window.end)
 
 
-def _marks(bucket: Bucket, names: Sequence[str], baseline: Baseline) -> dict[str, Mark]:
-    return {t: m for t in names if (m := mark(bucket, t, baseline)) is not None}
+def _apart(hurt: Sequence[dict[str, Mark]], first: int, last: int) -> list[tuple[int, int]]:
+    """Cut what came before off where it is no part of the worst: more than two buckets together
+    with next to none of its harm. After the worst bucket nothing is cut: that is the drain."""
+    harm = [_harm(hurt[i]) for i in range(first, last + 1)]
+    peak = max(range(len(harm)), key=lambda i: harm[i])
+    floor = FORERUNNER * harm[peak]
+    begin, calm = peak, 0
+    for i in range(peak - 1, -1, -1):
+        calm = 0 if harm[i] >= floor else calm + 1
+        if calm > JOIN_BUCKETS:
+            break
+        if not calm:
+            begin = i
+    parts = [(first + begin, last)]
+    before = [i for i in range(first, first + begin) if hurt[i]]
+    return _apart(hurt, before[0], before[-1]) + parts if before else parts
+
+
+def _harm(marks: dict[str, Mark]) -> float:
+    """Seconds waited beyond usual; a miss weighs as five."""
+    return sum(m.waited_s + 5.0 * m.missed for m in marks.values())
 
 
 def _beside(marked: Sequence[dict[str, Mark]], i: int) -> dict[str, Mark]:
@@ -108,5 +149,5 @@ def _episode(buckets: Sequence[Bucket], hurt: Sequence[dict[str, Mark]]) -> Epis
         buckets[0].length_s,
         tuple(buckets),
         frozenset(m.tenant for m in marks),
-        sum(m.waited_s + 5.0 * m.missed for m in marks),
+        sum(_harm(ms) for ms in hurt),
     )

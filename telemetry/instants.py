@@ -20,6 +20,8 @@ INSTANT_OF_LOG: dict[str, str] = {
     "policy": "at",
     "step_sample": "at",
     "engine_run": "started",
+    "foreign_metric": "at",
+    "series_state": "at",
 }
 
 

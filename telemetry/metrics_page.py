@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from telemetry import exposed
 from telemetry.conventions import (
+    EVENT_KINDS,
     LATENCY_BOUNDS_S,
     PROMETHEUS_PREFIX,
+    SPAN_ATTRIBUTES,
     Column,
     Emitter,
     Kind,
@@ -112,6 +114,33 @@ def _lines() -> Iterator[str]:
     for table in TABLES.values():
         if table.log:
             yield from _log_table(table)
+    yield from _events()
+    yield from _spans()
+
+
+def _events() -> Iterator[str]:
+    yield from ("## Kinds of event", "")
+    yield from _said(
+        "What a row of `event` can be, by its column `kind`. Beside its identity a row fills the "
+        "columns named; the others are absent."
+    )
+    yield from ("| kind | by | fills | meaning |", "|---|---|---|---|")
+    for kind in EVENT_KINDS.values():
+        filled = ", ".join(f"`{c}`" for c in kind.fills)
+        yield _row(f"`{kind.name}`", kind.by, filled, kind.meaning)
+    yield ""
+
+
+def _spans() -> Iterator[str]:
+    yield from ("## Span attributes", "")
+    yield from _said(
+        "A request may be exported as a trace, a sampled copy of its row for other back ends; no "
+        "table is made from it. Names that begin with `gen_ai.` are OpenTelemetry's for generative "
+        "AI, or what servers of such models commonly say where it has none."
+    )
+    yield from ("| attribute | unit | meaning |", "|---|---|---|")
+    for attribute in SPAN_ATTRIBUTES:
+        yield _row(f"`{attribute.name}`", f"`{attribute.unit}`", attribute.meaning)
 
 
 def _minute_table(table: Table) -> Iterator[str]:

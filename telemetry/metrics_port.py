@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from telemetry.errors import StoreError
+from telemetry.listen import is_port
 
 if TYPE_CHECKING:
+    from telemetry.alerts import Alerts
     from telemetry.counting import Counting
+    from telemetry.outbound import Outbound
     from telemetry.source import Source
 
 log = logging.getLogger(__name__)
@@ -32,15 +35,22 @@ _REMEMBER_S, _LONGEST_S = 120.0, 3600.0
 
 
 class MetricsPort:
-    """Serves a `Counting` until `stop`. Takes the socket over."""
+    """Serves a `Counting`, what `exports` send and what `alerts` found, until `stop`. Takes the
+    socket over."""
 
-    def __init__(self, counting: Counting, listening: socket.socket) -> None:
+    def __init__(
+        self,
+        counting: Counting,
+        listening: socket.socket,
+        exports: Outbound | None = None,
+        alerts: Alerts | None = None,
+    ) -> None:
         from prometheus_client import make_wsgi_app
 
         from telemetry.prometheus import registry_of
 
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
-        self._app: Any = make_wsgi_app(registry_of(counting))
+        self._app: Any = make_wsgi_app(registry_of(counting, exports=exports, alerts=alerts))
         self._server = _Server(listening)
         self._server.set_app(self._answer)
         self._thread = threading.Thread(
@@ -79,10 +89,15 @@ def listen(address: str) -> socket.socket:
     """A listening socket at `host:port`; port 0 is any. Raises StoreError when it cannot be."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if host not in _LOOPBACK or not port.isdigit():
+    if host not in _LOOPBACK or not (port.isascii() and port.isdigit()):
         raise StoreError(
-            f"{address} is no loopback address with a port: metrics name tenants and ask for no "
-            "token; use 127.0.0.1:port, and let a proxy with TLS stand before it"
+            f"{address[:80]} is no loopback address with a port: metrics name tenants and ask for "
+            "no token; use 127.0.0.1:port, and let a proxy with TLS stand before it"
+        )
+    if not is_port(port):
+        raise StoreError(
+            f"cannot serve metrics at {address[:80]} (a port is a number, 0 to 65535): "
+            "choose another port"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -90,9 +105,9 @@ def listen(address: str) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, int(port)))
         listening.listen(16)
-    except (OSError, OverflowError) as e:
+    except OSError as e:
         listening.close()
-        why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        why = e.strerror or str(e)
         raise StoreError(
             f"cannot serve metrics at {address} ({why.lower()}): choose another port"
         ) from None

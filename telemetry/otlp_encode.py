@@ -3,37 +3,57 @@
 A minute table's column is a metric named `tenantscope.<table>.<column>`; each row that has the
 column gives it one data point, stamped with the bounds of the row's bucket. What identifies the
 delivery (engine, run, pool, emitter, sealed, seq, bucket length) stands on the resource, what
-varies inside it (tenant, holder, adapter) on the point. A log row is one log record whose event
-name is `tenantscope.<table>`. None is absent: no point, no attribute.
+varies inside it (tenant, adapter) on the point; the matrix has a form of its own (`otlp_matrix`). A
+log row is one log record whose event name is `tenantscope.<table>`. None is absent: no point, no
+attribute. Minutes, which are many points, are written as bytes; logs through the official classes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AGGREGATION_TEMPORALITY_DELTA,
-    HistogramDataPoint,
-    NumberDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from telemetry.conventions import LATENCY_BOUNDS_S, NAMESPACE, Kind, metric_name
+from telemetry import protobuf_bytes as pb
+from telemetry.conventions import LATENCY_BOUNDS_S, NAMESPACE, Column, Kind, metric_name
 from telemetry.instants import INSTANT_OF_LOG, micros
-from telemetry.records import Batch
+from telemetry.otlp_matrix import (
+    REASON,
+    ROUNDING,
+    VICTIM,
+    Cells,
+    Writer,
+    gather,
+    text_attribute,
+)
+from telemetry.records import Batch, Counts, InterferenceMinute
 from telemetry.tables import TABLE_OF, TABLES, Table
 
-# A sum of seconds is made by adding and taking away: what rounding leaves below zero is zero.
-_ROUNDING = 1e-9
 SCOPE = InstrumentationScope(name=f"{NAMESPACE}.telemetry")
 RUN_KEYS = ("engine", "run_id", "pool")
 _ON_RESOURCE = frozenset({"bucket_start", "bucket_s", *RUN_KEYS})
+_MATRIX = TABLES["interference_minute"]
+_CHARGED = next(c for c in _MATRIX.columns if c.kind is not Kind.KEY)
+_BUCKETS = len(LATENCY_BOUNDS_S) + 1
+# Field numbers of the official messages, outermost first.
+_RESOURCE_METRICS, _RESOURCE, _SCOPE_METRICS, _METRICS = 1, 1, 2, 2
+_GAUGE, _SUM, _HISTOGRAM, _POINTS = 5, 7, 9, 1
+_START, _END, _HISTOGRAM_ATTRIBUTES = 2, 3, 9
+_KEY, _VALUE, _STRING = 1, 2, 1
+_AS_DOUBLE, _AS_INT = pb.fixed64_tag(4), pb.fixed64_tag(6)
+_EIGHT = 9  # bytes of a number with its tag
+_COUNT, _BUCKET_COUNTS = pb.fixed64_tag(4), pb.opened(6, 8 * _BUCKETS)
+_EXPLICIT_BOUNDS = pb.field(7, pb.packed("d", LATENCY_BOUNDS_S))
+_COUNTED = _EIGHT + len(_BUCKET_COUNTS) + 8 * _BUCKETS + len(_EXPLICIT_BOUNDS)
+_DELTA = pb.whole(2, AGGREGATION_TEMPORALITY_DELTA)
+_MONOTONIC = pb.whole(3, 1)
+_SCOPE_BYTES = pb.field(1, SCOPE.SerializeToString())
 
 
 def attribute(name: str) -> str:
@@ -90,73 +110,128 @@ def _resource(batch: Batch, bucket_s: float | None) -> Resource:
 
 
 def _encode_metrics(batch: Batch) -> bytes | None:
-    request = ExportMetricsServiceRequest()
     by_length: dict[float, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in batch.minutes:
         by_length[row.bucket_s][TABLE_OF[type(row)].name].append(row)
+    resources = []
     for bucket_s, by_table in by_length.items():
-        resource = request.resource_metrics.add(resource=_resource(batch, bucket_s))
-        scope = resource.scope_metrics.add(scope=SCOPE)
+        metrics: list[bytes] = []
         for name, rows in by_table.items():
-            _encode_table(scope.metrics, TABLES[name], rows)
-        if not scope.metrics:
-            del request.resource_metrics[-1]
-    return request.SerializeToString() if request.resource_metrics else None
-
-
-def _encode_table(metrics: Any, table: Table, rows: list[Any]) -> None:
-    """One metric a column; a row's attributes and bounds are built once and copied in C."""
-    keys = point_keys(table)
-    numbers: list[Any] = []
-    histograms: list[Any] = []
-    for row in rows:
-        attributes = [
-            KeyValue(key=attribute(k), value=AnyValue(string_value=getattr(row, k))) for k in keys
-        ]
-        start_ns = micros(row.bucket_start) * 1000
-        end_ns = micros(row.bucket_start + row.bucket_s) * 1000
-        for points, kind in ((numbers, NumberDataPoint), (histograms, HistogramDataPoint)):
-            points.append(
-                kind(attributes=attributes, start_time_unix_nano=start_ns, time_unix_nano=end_ns)
+            metrics += _matrix(rows) if name == _MATRIX.name else _table(TABLES[name], rows)
+        if metrics:
+            scope = b"".join((_SCOPE_BYTES, *metrics))
+            resource = pb.field(_RESOURCE, _resource(batch, bucket_s).SerializeToString())
+            resources.append(
+                pb.field(_RESOURCE_METRICS, resource + pb.field(_SCOPE_METRICS, scope))
             )
-    for column in table.columns:
-        if column.kind is Kind.KEY:
-            continue
-        present = [
-            (i, v) for i, row in enumerate(rows) if (v := getattr(row, column.name)) is not None
-        ]
-        if not present:
-            continue
-        metric = metrics.add(
-            name=metric_name(table.name, column.name),
-            unit=column.unit,
-            description=column.meaning,
-        )
+    return b"".join(resources) if resources else None
+
+
+def _table(table: Table, rows: list[Any]) -> list[bytes]:
+    """One metric a column. A row's attributes and bounds are made once, as bytes."""
+    keys = point_keys(table)
+    numbers: list[bytes] = []
+    histograms: list[bytes] = []
+    for row in rows:
+        names = [(attribute(k), getattr(row, k)) for k in keys]
+        bounds = _bounds(row.bucket_start, row.bucket_s)
+        head = bounds + b"".join(text_attribute(k, v) for k, v in names)
+        numbers.append(pb.opened(_POINTS, len(head) + _EIGHT) + head)
+        pairs = [pb.text(_KEY, k) + pb.field(_VALUE, pb.text(_STRING, v)) for k, v in names]
+        head = bounds + b"".join(pb.field(_HISTOGRAM_ATTRIBUTES, pair) for pair in pairs)
+        histograms.append(pb.opened(_POINTS, len(head) + _COUNTED) + head)
+    columns = [c for c in table.columns if c.kind is not Kind.KEY]
+    values = zip(*map(attrgetter(*(c.name for c in columns)), rows), strict=True)
+    metrics = []
+    for column, all_values in zip(columns, values, strict=True):
+        some: Sequence[bytes] = histograms if column.kind is Kind.HIST else numbers
+        given: Sequence[Any] = all_values
+        if None in all_values:
+            present = [(h, v) for h, v in zip(some, all_values, strict=True) if v is not None]
+            if not present:
+                continue
+            some, given = zip(*present, strict=True)
         if column.kind is Kind.HIST:
-            metric.histogram.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
-            for i, counts in present:
-                point = metric.histogram.data_points.add()
-                point.CopyFrom(histograms[i])
-                point.count = sum(counts)
-                point.bucket_counts.extend(counts)
-                point.explicit_bounds.extend(LATENCY_BOUNDS_S)
-            continue
-        if column.kind is Kind.SUM:
-            metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_DELTA
-            metric.sum.is_monotonic = True
-            points = metric.sum.data_points
+            points = [head + _counted(counts) for head, counts in zip(some, given, strict=True)]
         else:
-            points = metric.gauge.data_points
-        whole = column.sql == "BIGINT"
-        for i, value in present:
-            point = points.add()
-            point.CopyFrom(numbers[i])
-            if whole:
-                point.as_int = value
-            elif column.kind is Kind.SUM and -_ROUNDING < value < 0:
-                point.as_double = 0.0
-            else:
-                point.as_double = value
+            points = _numbers(column, some, given)
+        metrics.append(_metric(table, column, points))
+    return metrics
+
+
+def _numbers(column: Column, heads: Sequence[bytes], values: Sequence[Any]) -> list[bytes]:
+    if column.sql == "BIGINT":
+        tag, form = _AS_INT, "q"
+    else:
+        tag, form = _AS_DOUBLE, "d"
+        if column.kind is Kind.SUM and min(values) < 0:
+            values = [0.0 if -ROUNDING < v < 0 else v for v in values]
+    eights = pb.eights(form, values)
+    return [h + tag + eight for h, eight in zip(heads, eights, strict=True)]
+
+
+def _counted(counts: Counts) -> bytes:
+    """What follows the head of a histogram's point."""
+    if len(counts) != _BUCKETS:
+        raise ValueError(f"{len(counts)} counts of a histogram: expected {_BUCKETS}")
+    numbers = pb.packed("Q", (sum(counts), *counts))
+    return b"".join((_COUNT, numbers[:8], _BUCKET_COUNTS, numbers[8:], _EXPLICIT_BOUNDS))
+
+
+def _matrix(rows: list[InterferenceMinute]) -> list[bytes]:
+    """The matrix in the form of `otlp_matrix`; cells that do not fit it, each in a point."""
+    writer = Writer()
+    points: list[bytes] = []
+    length_s = rows[0].bucket_s
+    for (start, victim, reason), cells in gather(rows).items():
+        bounds = _bounds(start, length_s)
+        made = writer.whole(victim, reason, cells)
+        several = [made] if made is not None else _single(victim, reason, cells)
+        for attributes, value in several:
+            head = pb.opened(_POINTS, len(bounds) + len(attributes) + _EIGHT)
+            points += (head, bounds, _AS_DOUBLE, pb.packed("d", (value,)), attributes)
+    return [_metric(_MATRIX, _CHARGED, points)] if points else []
+
+
+def _single(victim: str, reason: str, cells: Cells) -> list[tuple[bytes, float]]:
+    """(attributes, value) of a point a cell."""
+    row = text_attribute(VICTIM, victim) + text_attribute(REASON, reason)
+    return [
+        (
+            row
+            + text_attribute(attribute("holder_kind"), kind)
+            + text_attribute(attribute("holder"), holder),
+            0.0 if -ROUNDING < seconds < 0 else seconds,
+        )
+        for (kind, holder), seconds in cells.items()
+    ]
+
+
+def _metric(table: Table, column: Column, points: list[bytes]) -> bytes:
+    """A field `metrics` of a scope."""
+    if column.kind is Kind.HIST:
+        data, about = _HISTOGRAM, _DELTA
+    elif column.kind is Kind.SUM:
+        data, about = _SUM, _DELTA + _MONOTONIC
+    else:
+        data, about = _GAUGE, b""
+    names = (
+        pb.text(1, metric_name(table.name, column.name))
+        + pb.text(2, column.meaning)
+        + pb.text(3, column.unit)
+    )
+    length = sum(map(len, points)) + len(about)
+    opened = pb.opened(data, length)
+    begun = pb.opened(_METRICS, len(names) + len(opened) + length)
+    return b"".join((begun, names, opened, *points, about))
+
+
+def _bounds(start: float, length_s: float) -> bytes:
+    """Start and end of the bucket, of a number's and of a histogram's point."""
+    start_ns, end_ns = micros(start) * 1000, micros(start + length_s) * 1000
+    if start_ns < 0:
+        raise ValueError(f"a bucket that starts at {start}: before 1970")
+    return pb.fixed64(_START, start_ns) + pb.fixed64(_END, end_ns)
 
 
 def _encode_logs(batch: Batch) -> bytes:

@@ -8,17 +8,34 @@ bound is reached; an open bucket is worth only as much as its newest state.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from telemetry.errors import MalformedBatch, StoreBusy, StoreUnreachable, TelemetryError
+from telemetry.errors import (
+    MalformedBatch,
+    NotAllowed,
+    StoreBusy,
+    StoreUnreachable,
+    TelemetryError,
+)
+from telemetry.lost import told
 from telemetry.otlp_encode import encode
+from telemetry.outlet import ExporterStats, Outlet
+from telemetry.packed import Packed, pack
+from telemetry.plain import safe
+from telemetry.portions import portions
 from telemetry.recent import Place, Recent, place_of
 from telemetry.records import Batch
+
+if TYPE_CHECKING:
+    from telemetry.access import Access
+
+__all__ = ["Exporter", "ExporterStats", "Inline", "Outlet"]
 
 log = logging.getLogger(__name__)
 
@@ -33,29 +50,6 @@ _CALL_TIMEOUT_S = 10.0
 _OTHER_FAILURES = 5  # tries at a failure that does not say "later"
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterStats:
-    """Requests and bytes since the start. `lost` were given up (bound reached, or could never be
-    encoded or accepted), `superseded` were open buckets that a newer state replaced."""
-
-    sent: int = 0
-    sent_bytes: int = 0
-    lost: int = 0
-    superseded: int = 0
-    refused_points: int = 0
-    retries: int = 0
-    queued: int = 0
-    queued_bytes: int = 0
-    last_ack_unix_s: float | None = None
-    last_error: str = ""
-
-
-class Outlet(Protocol):
-    """What the ledger and the front hand their batches to."""
-
-    def submit(self, batch: Batch) -> None: ...
-
-
 class Inline:
     """Encodes and delivers in the calling thread: for one process with a virtual clock, where the
     producer must wait for the store, and a failure must be heard."""
@@ -65,19 +59,22 @@ class Inline:
 
     def submit(self, batch: Batch) -> None:
         """Returns when the sink has taken the batch; raises what it raises."""
-        metrics, logs = encode(batch)
-        if metrics is not None or logs is not None:
-            self._sink(metrics, logs)
+        for part in portions(batch):
+            metrics, logs = encode(part)
+            if metrics is not None or logs is not None:
+                self._sink(metrics, logs)
 
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """One encoded request, waiting. `place` is set for an open bucket: a newer one replaces it."""
+    """One encoded request, waiting. `place` is set for an open bucket: a newer one replaces it;
+    `tells` is how many lost batches it tells the store of."""
 
-    data: bytes
+    data: Packed
     is_logs: bool
     place: Place | None
     failures: int = 0
+    tells: int = 0
 
 
 class Exporter:
@@ -88,6 +85,7 @@ class Exporter:
         address: str | None = None,
         *,
         sink: Sink | None = None,
+        access: Access | None = None,
         spool_limit_bytes: int = SPOOL_LIMIT_BYTES,
         recent_s: float = RECENT_S,
         recent_limit_bytes: int = RECENT_LIMIT_BYTES,
@@ -95,7 +93,8 @@ class Exporter:
         call_timeout_s: float = _CALL_TIMEOUT_S,
     ) -> None:
         """Exactly one of `address` and `sink`. Connects in the background: a store that is not
-        there yet is no error."""
+        there yet is no error. `access` is what to show there; without it what the environment
+        says (`telemetry.access`)."""
         if (address is None) == (sink is None):
             raise ValueError(
                 f"an exporter needs an address or a sink, one of them: {address!r}, {sink!r}"
@@ -108,12 +107,13 @@ class Exporter:
         if address is not None:
             from telemetry.client import StoreClient
 
-            self._client = StoreClient(address)
+            self._client = StoreClient(address, access=access)
         self._sink = sink
         self._raw: deque[Batch] = deque()
         self._spool: OrderedDict[int, _Item] = OrderedDict()
         self._spool_bytes = 0
-        self._open: dict[Place, int] = {}
+        self._open: dict[Place, list[int]] = {}  # the parts of open buckets in the spool
+        self._heard: Callable[[Batch], object] | None = None
         self._next = 0
         self._change = threading.Condition()
         self._encoding = False
@@ -123,6 +123,10 @@ class Exporter:
         )
         self._last_ack_unix_s: float | None = None
         self._last_error = ""
+        self._told_lost = 0  # of `lost`: what the store knows
+        self._telling = False  # one such row at a time
+        self._name = secrets.token_hex(4)
+        self._from: Batch | None = None  # the newest batch, without its rows
         self._threads = [
             threading.Thread(target=self._encode_loop, name="telemetry-encode", daemon=True),
             threading.Thread(target=self._send_loop, name="telemetry-send", daemon=True),
@@ -146,6 +150,17 @@ class Exporter:
         seconds: the newest state of every bucket. Within a memory bound, the oldest go first."""
         with self._change:
             return self._recent.between(start, end)
+
+    def newer(self, after: int, most_bytes: int) -> tuple[list[bytes], list[bytes], int, bool]:
+        """`Recent.newer`: what has come since a cursor, in pieces."""
+        with self._change:
+            return self._recent.newer(after, most_bytes)
+
+    def listen(self, heard: Callable[[Batch], object] | None) -> None:
+        """Have every batch of minutes told to `heard` as it is encoded; None ends that. It must be
+        quick, and may fail without harm to what is sent."""
+        with self._change:
+            self._heard = heard
 
     def stats(self) -> ExporterStats:
         with self._change:
@@ -195,53 +210,97 @@ class Exporter:
                     return
                 batch = self._raw.popleft()
                 self._encoding = True
-            try:
-                metrics, logs = encode(batch)
-                with self._change:
-                    self._keep(batch, metrics, logs)
-            except Exception as e:
-                # Whatever is wrong with one batch, the next ones still go out.
-                with self._change:
-                    self._lose(1, f"cannot be encoded: {type(e).__name__}: {e}")
+            place = place_of(batch) if batch.minutes else None
+            is_first = True
+            for part in portions(batch):
+                try:
+                    metrics, logs = (None if d is None else pack(d) for d in encode(part))
+                    with self._change:
+                        self._keep(place, part, metrics, logs, is_first=is_first)
+                        if is_first and metrics is not None:
+                            self._tell(batch)
+                            is_first = False
+                except Exception as e:
+                    # Whatever is wrong with one part, the others and the next batches go out.
+                    with self._change:
+                        self._lose(1, f"cannot be encoded: {type(e).__name__}: {e}")
 
-    def _keep(self, batch: Batch, metrics: bytes | None, logs: bytes | None) -> None:
-        if metrics is not None:
-            place = place_of(batch)
-            self._recent.add_metrics(place, batch, metrics)
-            replaced = self._open.pop(place, None)
-            if replaced is not None and replaced in self._spool:
-                self._spool_bytes -= len(self._spool.pop(replaced).data)
-                self._counts["superseded"] += 1
-            self._queue(_Item(metrics, False, None if batch.sealed else place))
+    def _keep(
+        self,
+        place: Place | None,
+        part: Batch,
+        metrics: Packed | None,
+        logs: Packed | None,
+        *,
+        is_first: bool,
+    ) -> None:
+        self._from = replace(part, minutes=(), logs=())
+        if metrics is not None and place is not None:
+            self._recent.add_metrics(place, part, metrics, is_first=is_first)
+            if is_first:
+                for replaced in list(self._open.get(place, ())):
+                    self._take(replaced)
+                    self._counts["superseded"] += 1
+            self._queue(_Item(metrics, False, None if part.sealed else place))
         if logs is not None:
             # Log rows are delivered once and never superseded, whatever bucket they came with.
-            self._recent.add_logs(batch, logs)
+            self._recent.add_logs(part, logs)
             self._queue(_Item(logs, True, None))
         self._bound()
         self._change.notify_all()
 
+    def _tell(self, batch: Batch) -> None:
+        if self._heard is None:
+            return
+        try:
+            self._heard(batch)
+        except Exception:
+            # Who watches has missed a state; what goes to the store has not.
+            log.exception("a watcher did not take a batch")
+
     def _queue(self, item: _Item) -> None:
         self._spool[self._next] = item
-        self._spool_bytes += len(item.data)
+        self._spool_bytes += item.data.size_bytes
         if item.place is not None:
-            self._open[item.place] = self._next
+            self._open.setdefault(item.place, []).append(self._next)
         self._next += 1
 
     def _bound(self) -> None:
         """Give up open buckets first, then the oldest."""
         while self._spool_bytes > self._spool_limit_bytes and self._spool:
-            number = next(iter(self._open.values()), None)
-            if number is None or number not in self._spool:
-                number = next(iter(self._spool))
-            self._take(number)
-            self._lose(1, f"more than {self._spool_limit_bytes} bytes wait for the store")
+            given_up = next(iter(self._open.values()), None) or [next(iter(self._spool))]
+            for number in list(given_up):
+                self._take(number)
+                self._lose(1, f"more than {self._spool_limit_bytes} bytes wait for the store")
 
     def _take(self, number: int) -> _Item:
         item = self._spool.pop(number)
-        self._spool_bytes -= len(item.data)
-        if item.place is not None and self._open.get(item.place) == number:
-            del self._open[item.place]
+        self._spool_bytes -= item.data.size_bytes
+        if item.place is not None:
+            self._open[item.place].remove(number)
+            if not self._open[item.place]:
+                del self._open[item.place]
+        if item.tells:
+            self._telling = False
         return item
+
+    def _tell_lost(self) -> None:
+        """Once the store answers again it is to know what it will never have: a row of kind
+        "lost" whose value is the number of batches."""
+        lost = self._counts["lost"] - self._told_lost
+        if not lost or self._telling or self._from is None:
+            return
+        try:
+            data = told(
+                self._from, self._name, self._told_lost, lost, self._last_error, time.time()
+            )
+        except Exception as e:
+            # Its identity is the newest batch's: what cannot be encoded there is counted there.
+            log.warning("%d lost batches cannot be told to the store: %s", lost, e)
+            return
+        if data is not None:
+            self._telling = True
+            self._queue(_Item(pack(data), True, None, tells=lost))
 
     # --- the sender's thread ---
 
@@ -258,13 +317,16 @@ class Exporter:
                 if error is None:
                     pause_s = self._first_retry_s
                     self._counts["sent"] += 1
-                    self._counts["sent_bytes"] += len(item.data)
+                    self._counts["sent_bytes"] += item.data.sent_bytes
                     self._last_ack_unix_s = time.time()
                 elif final:
                     self._lose(1, error)
                 if error is None or final:
                     if number in self._spool:
                         self._take(number)
+                    if error is None:
+                        self._told_lost += item.tells
+                        self._tell_lost()
                     self._change.notify_all()
                     continue
                 self._counts["retries"] += 1
@@ -279,29 +341,31 @@ class Exporter:
 
     def _deliver(self, item: _Item) -> tuple[str | None, bool]:
         """(None, _) when committed, else (why not, whether trying again is useless)."""
-        metrics, logs = (None, item.data) if item.is_logs else (item.data, None)
+        data = item.data.plain()
+        metrics, logs = (None, data) if item.is_logs else (data, None)
         try:
             if self._client is not None:
                 accepted = self._client.export(metrics, logs, self._within(self._call_timeout_s))
                 if accepted.refused:
                     with self._change:
                         self._counts["refused_points"] += accepted.refused
-                        self._last_error = accepted.reason
+                        self._last_error = safe(accepted.reason)
                     log.warning(
-                        "the store refused %d points: %s", accepted.refused, accepted.reason
+                        "the store refused %d points: %s", accepted.refused, self._last_error
                     )
             elif self._sink is not None:
                 self._sink(metrics, logs)
         except MalformedBatch as e:
-            return str(e), True
-        except (StoreBusy, StoreUnreachable) as e:
-            return str(e), False
+            return safe(str(e)), True
+        except (StoreBusy, StoreUnreachable, NotAllowed) as e:
+            # A token is mended by a person, and nothing is lost meanwhile but by the bound.
+            return safe(str(e)), False
         except Exception as e:
             # Serving must not end because telemetry does, nor may one request that can never be
             # taken stand before all others for ever; what it was is counted and said.
             item.failures += 1
             what = str(e) if isinstance(e, TelemetryError) else f"{type(e).__name__}: {e}"
-            return what, item.failures >= _OTHER_FAILURES
+            return safe(what), item.failures >= _OTHER_FAILURES
         return None, False
 
     # --- shared, under the lock ---

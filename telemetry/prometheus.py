@@ -7,7 +7,8 @@ exemplars. Histograms have buckets and no sum: none is measured, and a made-up o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -21,6 +22,13 @@ from telemetry.counting import Counting, Exemplar, Levels, Look
 from telemetry.exposed import Family
 from telemetry.running import Labels, Matrix
 
+if TYPE_CHECKING:
+    from telemetry.alerts import Alerts, AlertStats
+    from telemetry.outbound import Outbound, OutboundStats
+
+# The official parser of OpenMetrics fails at escapes inside an exemplar, though they are legal: one
+# such request id would cost the whole scrape.
+_ESCAPED = frozenset('"\\\n')
 _BOUNDS = (*(str(float(b)) for b in LATENCY_BOUNDS_S), "+Inf")
 
 
@@ -28,9 +36,17 @@ class TenantscopeCollector(Collector):
     """All that a process has heard, at each scrape. A scrape costs by the series, and those are
     bounded, whatever the number of tenants."""
 
-    def __init__(self, counting: Counting, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        counting: Counting,
+        clock: Callable[[], float] = time.time,
+        exports: Outbound | None = None,
+        alerts: Alerts | None = None,
+    ) -> None:
         self._counting = counting
         self._clock = clock
+        self._exports = exports
+        self._alerts = alerts
 
     def describe(self) -> list[Metric]:
         """Every family, without samples."""
@@ -43,12 +59,19 @@ class TenantscopeCollector(Collector):
         yield from _table("engine_minute", look.engines, engines.at, look.engine_levels, look)
         yield from _table("interference_minute", look.charges, {"charged_s": slice(0, 1)}, [], look)
         yield from _own(look)
+        yield from _exported(self._exports.stats() if self._exports is not None else None)
+        yield from _alerted(self._alerts.stats() if self._alerts is not None else None)
 
 
-def registry_of(counting: Counting, clock: Callable[[], float] = time.time) -> CollectorRegistry:
+def registry_of(
+    counting: Counting,
+    clock: Callable[[], float] = time.time,
+    exports: Outbound | None = None,
+    alerts: Alerts | None = None,
+) -> CollectorRegistry:
     """A registry of its own: nothing that else runs in the process is exposed with it."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(TenantscopeCollector(counting, clock))
+    registry.register(TenantscopeCollector(counting, clock, exports, alerts))
     return registry
 
 
@@ -102,7 +125,7 @@ def _buckets(
     for i, (bound, count) in enumerate(zip(_BOUNDS, counts, strict=True)):
         found = exemplars[i] if exemplars is not None and count > before else None
         shown = None
-        if found is not None:
+        if found is not None and _ESCAPED.isdisjoint(found.request_id):
             shown = PrometheusExemplar(
                 {"request_id": found.request_id}, found.value_s, found.at_unix_s
             )
@@ -131,6 +154,78 @@ def _own(look: Look) -> Iterator[Metric]:
         (exposed.UNNAMED, look.left_out),
     ):
         yield _metric(family, [Sample(family.sample, {}, float(value))])
+
+
+def _exported(stats: OutboundStats | None) -> Iterator[Metric]:
+    lanes = stats.lanes if stats is not None else ()
+    of = [{"endpoint": lane.endpoint, "signal": lane.signal} for lane in lanes]
+
+    def each(family: Family, values: Iterable[float]) -> Metric:
+        return _metric(
+            family,
+            [Sample(family.sample, one, float(v)) for one, v in zip(of, values, strict=True)],
+        )
+
+    yield each(exposed.EXPORT_SENT, (lane.sent for lane in lanes))
+    yield each(exposed.EXPORT_WAITING, (lane.waiting for lane in lanes))
+    yield each(exposed.EXPORT_RETRIES, (lane.retries for lane in lanes))
+    yield _metric(
+        exposed.EXPORT_DROPPED,
+        [
+            Sample(exposed.EXPORT_DROPPED.sample, {**one, "reason": why}, float(count))
+            for one, lane in zip(of, lanes, strict=True)
+            for why, count in lane.dropped.items()
+        ],
+    )
+    yield _metric(
+        exposed.TRACES_LEFT_OUT,
+        [
+            Sample(exposed.TRACES_LEFT_OUT.sample, {"reason": why}, float(count))
+            for why, count in (stats.left_out if stats is not None else {}).items()
+        ],
+    )
+    yield _metric(
+        exposed.EXPORT_OVERRUN,
+        []
+        if stats is None
+        else [Sample(exposed.EXPORT_OVERRUN.sample, {}, float(stats.overrun + stats.late))],
+    )
+
+
+def _alerted(stats: AlertStats | None) -> Iterator[Metric]:
+    if stats is None:
+        yield from (_metric(family, ()) for family in exposed.ALERTS)
+        return
+    targets = [({"target": t.target, "kind": t.kind}, t) for t in stats.targets]
+    yield _metric(
+        exposed.INCIDENTS,
+        [
+            Sample(exposed.INCIDENTS.sample, {"severity": severity}, float(count))
+            for severity, count in stats.open.items()
+        ],
+    )
+    for family, value in (
+        (exposed.SILENCED, stats.silenced),
+        (exposed.LOOKS, stats.looks),
+        (exposed.LOOK_FAILURES, stats.failures),
+        (exposed.LOOK_TIME, stats.last_look_s),
+    ):
+        yield _metric(family, [Sample(family.sample, {}, float(value))])
+    yield _metric(
+        exposed.TOLD,
+        [
+            Sample(exposed.TOLD.sample, {**of, "outcome": outcome}, float(count))
+            for of, t in targets
+            for outcome, count in (
+                ("delivered", t.delivered),
+                ("failed", t.failed),
+                ("dropped", t.dropped),
+            )
+        ],
+    )
+    yield _metric(
+        exposed.UNTOLD, [Sample(exposed.UNTOLD.sample, of, float(t.queued)) for of, t in targets]
+    )
 
 
 def _metric(family: Family, samples: Sequence[Sample]) -> Metric:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from telemetry.cli import instant, safe, table
 from telemetry.printing import narrate_partial, print_csv, print_json
 
 if TYPE_CHECKING:
+    from telemetry.export import Exported
     from telemetry.reading import Result
     from telemetry.source import Source
 
@@ -202,7 +203,6 @@ def export(
       tenantscope export --store store --format csv --table request -o requests.csv
       tenantscope export --store store --format perfetto -o incident.json
     """
-    from telemetry.export import export as write
     from telemetry.tables import TABLES
 
     for name in tables:
@@ -211,8 +211,8 @@ def export(
     if form == "perfetto" and tables:
         raise click.UsageError("a trace is made of requests, minutes and events: leave out --table")
     low, high = _bounds(start, end)
-    with _asked(folder, address) as source:
-        done = write(source, form, target, start=low, end=high, tables=tables, force=force)
+    window = {"start": low, "end": high, "tables": tables, "force": force}
+    done = _export(folder, address, form, target, window)
     rows = sum(done.rows.values())
     if as_json:
         print_json({"path": str(done.path), "rows": done.rows, "bytes": done.bytes})
@@ -224,6 +224,24 @@ def export(
     if not rows:
         click.echo("the store has no rows in that window", err=True)
     narrate_partial(done.partial)
+
+
+def _export(
+    folder: str | None, address: str | None, form: str, target: Path, window: dict[str, Any]
+) -> Exported:
+    """By a live process at an address the files are made over there; else here."""
+    from telemetry.export import export as write
+
+    if address is not None and not folder:
+        from telemetry.watch_client import NotThere, WatchClient
+
+        with closing(WatchClient(address)) as client:
+            try:
+                return client.export_window(form, target, **window)
+            except NotThere:
+                pass  # a worker, or an older store: it can be read
+    with _asked(folder, address) as source:
+        return write(source, form, target, **window)
 
 
 # ---------------------------------------------------------------- explain

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from telemetry.conventions import (
+    EVENT_KINDS,
     Emitter,
     Kind,
     attr,
@@ -258,6 +259,9 @@ class RequestRecord:
     missed_ttft: bool | None = attr("BOOLEAN", "passed the TTFT target")
     missed_tpot: bool | None = attr("BOOLEAN", "passed the TPOT target")
     missed_gap: bool | None = attr("BOOLEAN", "passed the max-gap target")
+    trace_id: str | None = attr("VARCHAR", "the client's trace, hex; absent when it sent none")
+    parent_span_id: str | None = attr("VARCHAR", "the client's span that asked, hex")
+    trace_sampled: bool | None = attr("BOOLEAN", "the client keeps its trace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +276,7 @@ class EventRecord:
     )
     at: float = attr("TIMESTAMP", "when", required=True)
     kind: str = attr(
-        "VARCHAR", "start, stop, policy, preempt, evict, load, fault, mark", required=True
+        "VARCHAR", f"one of the kinds of event: {', '.join(EVENT_KINDS)}", required=True
     )
     tenant: str | None = attr("VARCHAR", "whom it concerns")
     adapter: str | None = attr("VARCHAR", "which adapter")
@@ -354,8 +358,58 @@ class AdapterRecord:
     synthetic: bool | None = attr("BOOLEAN", "made by `adapters make`")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignMetric:
+    """A point or log record of somebody else's vocabulary: kept apart, counted, used by nothing."""
+
+    engine: str = attr("VARCHAR", "service.instance.id, else service.name, else empty",
+                       required=True)  # fmt: skip
+    run_id: str = attr("VARCHAR", "empty: a foreign sender has no runs", required=True)
+    pool: str = attr("VARCHAR", "empty: a foreign sender has no pools", required=True)
+    at: float = attr("TIMESTAMP", "the point's time", required=True)
+    metric: str = attr("VARCHAR", "the metric's name, or a log record's event name", required=True)
+    attributes: str = attr("VARCHAR", "the point's attributes, as JSON with sorted keys; of a log "
+                           "record its severity alone", required=True)  # fmt: skip
+    kind: str = attr(
+        "VARCHAR",
+        "gauge, sum, cumulative sum, histogram, cumulative histogram, summary or log",
+        required=True,
+    )
+    unit: str | None = attr("VARCHAR", "the metric's unit, as it was sent")
+    value: float | None = attr("DOUBLE", "the number of a gauge or sum")
+    count: int | None = attr("BIGINT", "observations of a histogram or summary; log records")
+    sum: float | None = attr("DOUBLE", "sum of a histogram's or summary's observations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesState:
+    """How far a generic OTLP sender's series has been counted: what makes its totals deltas."""
+
+    engine: str = attr("VARCHAR", "the sender", required=True)
+    run_id: str = attr("VARCHAR", "the run its rows are kept under", required=True)
+    pool: str = attr("VARCHAR", "the tenants' shared scheduler", required=True)
+    at: float = attr("TIMESTAMP", "start of the day whose rows hold it", required=True)
+    metric: str = attr("VARCHAR", "the metric's name", required=True)
+    attributes: str = attr("VARCHAR", "the series' keys, as JSON with sorted keys", required=True)
+    start_ns: int = attr("BIGINT", "where its total begins, unix ns; 0 of deltas and gauges",
+                         "ns", required=True)  # fmt: skip
+    time_ns: int = attr("BIGINT", "the last point counted, unix ns", "ns", required=True)
+    heard_ns: int = attr("BIGINT", "when the series was first heard, unix ns", "ns", required=True)
+    value: str = attr("VARCHAR", "JSON: the total counted; of deltas the intervals counted",
+                      required=True)  # fmt: skip
+
+
 MinuteRow = TenantMinute | InterferenceMinute | AdapterMinute | EngineMinute
-LogRow = RequestRecord | EventRecord | PolicyRecord | StepSample | EngineRun | AdapterRecord
+LogRow = (
+    RequestRecord
+    | EventRecord
+    | PolicyRecord
+    | StepSample
+    | EngineRun
+    | AdapterRecord
+    | ForeignMetric
+    | SeriesState
+)
 
 
 @dataclass(frozen=True, slots=True)

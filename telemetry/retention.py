@@ -39,6 +39,8 @@ DEFAULT_DAYS: Mapping[str, int] = {
     "event": 400,
     "policy": 400,
     "step_sample": 30,
+    "foreign_metric": 7,
+    "series_state": 7,
 }
 
 

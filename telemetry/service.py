@@ -1,276 +1,68 @@
 """The store process: `python -m telemetry.service --store DIR --listen unix:/path.sock`.
 
-Owns the gRPC server, the ingest thread and the process's birth and death; the rows are the
-store's. One thread writes; queries run beside it.
+Owns the process's birth and death, and who listens to what is committed. The server is
+`telemetry.server`; the rows are the store's.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures as futures
 import contextlib
+import gc
 import logging
 import os
-import queue
 import signal
 import socket
-import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import grpc
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsPartialSuccess,
-    ExportLogsServiceResponse,
-)
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsPartialSuccess,
-    ExportMetricsServiceResponse,
-)
-
-from telemetry import owner, upkeep, wire
-from telemetry.client import BUSY, MAX_MESSAGE_BYTES, StoreClient
-from telemetry.errors import MalformedBatch, QueryError, QueryLimit, StoreBusy, StoreError
+from telemetry import alerts, narration, outbound_start, store_settings, upkeep, watch_service
+from telemetry.client import StoreClient
+from telemetry.errors import StoreBusy, StoreError
 from telemetry.hearing import Hub
-from telemetry.otlp_decode import Decoded, decode_logs, decode_metrics
-from telemetry.proto import tenantscope_pb2 as pb
-from telemetry.store import Receipt, Store
+from telemetry.listen import Listen
+from telemetry.methods import Served
+from telemetry.server import StoreServer
+from telemetry.settings import SettingsError
+from telemetry.source import StoreSource
+from telemetry.store import Store
+from telemetry.store_settings import StoreSettings
 
-__all__ = ["StoreClient", "StoreServer", "main"]
+if TYPE_CHECKING:
+    from telemetry.alerts import Alerts
+    from telemetry.counting import Counting
+    from telemetry.outbound import Outbound
+
+__all__ = ["Options", "StoreClient", "StoreServer", "main", "run"]
 
 log = logging.getLogger(__name__)
 
-QUEUE_REQUESTS = 64
-_COMMIT_TIMEOUT_S = 30.0
-_GRACE_S = 1.5
-_LONGEST_SOCKET_PATH = 100
 _HOUSEKEEPING_S = 60.0
-EXIT_FAILED, EXIT_USAGE, EXIT_RETRY = 1, 2, 3
-
-_Job = tuple[Decoded, "futures.Future[Receipt]"]
-
-
-class StoreServer:
-    """Serves one store at one address. `start`, then `stop`; both once."""
-
-    def __init__(
-        self, store: Store, address: str, heard: Callable[[Decoded], object] | None = None
-    ) -> None:
-        """`heard` gets every delivery once it is committed and acknowledged (`Hub.hear`).
-
-        Raises StoreError when the address cannot be served."""
-        self.store = store
-        self._heard = heard
-        self._jobs: queue.Queue[_Job | None] = queue.Queue(QUEUE_REQUESTS)
-        self._gate = threading.Lock()  # nothing is queued behind the end mark
-        self._closing = False
-        self._ingest = threading.Thread(target=self._ingest_loop, name="store-ingest", daemon=True)
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(8, thread_name_prefix="store-rpc"),
-            options=[
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.so_reuseport", 0),
-            ],
-        )
-        self._server.add_generic_rpc_handlers(self._handlers())
-        self._socket = _free_socket(address)
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as e:
-            raise StoreError(f"cannot listen at {address}: {e}") from None
-        self.address = address if self._socket else f"{address.rpartition(':')[0]}:{port}"
-
-    def start(self) -> None:
-        self._ingest.start()
-        self._server.start()
-        if self._socket:
-            self._socket.chmod(0o600)
-        try:
-            owner.announce(self.store.folder, self.address)
-        except OSError as e:
-            # Rows come in by the address; only who looks into the folder does not find it.
-            log.error("%s cannot say where it answers: %s", self.store.folder, e.strerror)
-
-    def stop(self, grace_s: float = _GRACE_S) -> None:
-        """Refuse what is new, commit what is queued, then close the store. Bounded."""
-        with self._gate:
-            self._closing = True
-        owner.withdraw(self.store.folder)
-        stopped = self._server.stop(grace_s)
-        self._jobs.put(None)
-        self._ingest.join(timeout=grace_s + 1.0)
-        stopped.wait(timeout=grace_s)
-        self.store.close()
-        if self._socket:
-            self._socket.unlink(missing_ok=True)
-
-    # --- in ---
-
-    def _handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
-        # The exports take raw bytes: gRPC's own parsing would answer INTERNAL to malformed ones.
-        raw = grpc.unary_unary_rpc_method_handler
-        collector = "opentelemetry.proto.collector"
-        return (
-            grpc.method_handlers_generic_handler(
-                f"{collector}.metrics.v1.MetricsService", {"Export": raw(self._export_metrics)}
-            ),
-            grpc.method_handlers_generic_handler(
-                f"{collector}.logs.v1.LogsService", {"Export": raw(self._export_logs)}
-            ),
-            grpc.method_handlers_generic_handler(
-                "tenantscope.v1.Store",
-                {
-                    "Query": grpc.unary_stream_rpc_method_handler(
-                        self._query,
-                        request_deserializer=pb.QueryRequest.FromString,
-                        response_serializer=pb.QueryRows.SerializeToString,
-                    ),
-                    "Maintain": grpc.unary_stream_rpc_method_handler(
-                        self._maintain,
-                        request_deserializer=pb.QueryRequest.FromString,
-                        response_serializer=pb.QueryRows.SerializeToString,
-                    ),
-                    "Info": grpc.unary_unary_rpc_method_handler(
-                        self._info,
-                        request_deserializer=pb.InfoRequest.FromString,
-                        response_serializer=pb.InfoReply.SerializeToString,
-                    ),
-                },
-            ),
-        )
-
-    def _export_metrics(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        receipt = self._take(decode_metrics, data, context)
-        response = ExportMetricsServiceResponse()
-        if receipt.refused:
-            response.partial_success.CopyFrom(
-                ExportMetricsPartialSuccess(
-                    rejected_data_points=receipt.refused, error_message="; ".join(receipt.reasons)
-                )
-            )
-        return bytes(response.SerializeToString())
-
-    def _export_logs(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        receipt = self._take(decode_logs, data, context)
-        response = ExportLogsServiceResponse()
-        if receipt.refused:
-            response.partial_success.CopyFrom(
-                ExportLogsPartialSuccess(
-                    rejected_log_records=receipt.refused, error_message="; ".join(receipt.reasons)
-                )
-            )
-        return bytes(response.SerializeToString())
-
-    def _take(
-        self, decode: Callable[[bytes], Decoded], data: bytes, context: grpc.ServicerContext
-    ) -> Receipt:
-        try:
-            decoded = decode(data)
-            done: futures.Future[Receipt] = futures.Future()
-            with self._gate:
-                if self._closing:
-                    raise StoreBusy("it is closing")
-                self._jobs.put_nowait((decoded, done))
-            return done.result(_COMMIT_TIMEOUT_S)
-        except MalformedBatch as e:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
-        except (queue.Full, TimeoutError):
-            context.abort(grpc.StatusCode.UNAVAILABLE, f"{BUSY}more comes than it can write")
-        except StoreError as e:
-            context.abort(grpc.StatusCode.UNAVAILABLE, f"{BUSY}{e}")
-        except Exception as e:
-            # Not "later": a batch that nobody foresaw must not be sent for ever, before all others.
-            context.abort(grpc.StatusCode.INTERNAL, f"{type(e).__name__}: {e}")
-        raise AssertionError("abort raises")
-
-    def _ingest_loop(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            decoded, done = job
-            try:
-                done.set_result(self.store.ingest(decoded))
-            except StoreError as e:
-                log.error("a batch was not committed: %s", e)
-                done.set_exception(e)
-            except Exception as e:
-                # The sender is told; the thread lives on for everybody else.
-                log.exception("a batch was not committed")
-                done.set_exception(e)
-            else:
-                if self._heard is not None:
-                    self._heard(decoded)
-
-    # --- out ---
-
-    def _query(
-        self, request: pb.QueryRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.QueryRows]:
-        try:
-            parameters = {k: wire.plain(v) for k, v in request.parameters.items()}
-            yield from wire.messages(self.store.run(request.name, parameters))
-        except QueryError as e:
-            context.abort(grpc.StatusCode.NOT_FOUND, str(e))
-        except QueryLimit as e:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
-        except StoreError as e:
-            context.abort(grpc.StatusCode.UNAVAILABLE, f"{BUSY}{e}")
-
-    def _maintain(
-        self, request: pb.QueryRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.QueryRows]:
-        try:
-            parameters = {k: wire.plain(v) for k, v in request.parameters.items()}
-            yield from wire.messages(upkeep.act(self.store, request.name, parameters))
-        except QueryError as e:
-            context.abort(grpc.StatusCode.NOT_FOUND, str(e))
-        except StoreError as e:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
-
-    def _info(self, request: pb.InfoRequest, context: grpc.ServicerContext) -> pb.InfoReply:
-        info = self.store.info()
-        return pb.InfoReply(
-            path=info.path,
-            pid=info.pid,
-            batches=info.batches,
-            rows=info.rows,
-            refused_points=info.refused_points,
-            last_ingest_unix_s=info.last_ingest_unix_s,
-        )
+_END_S = 4.8
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_RETRY = 0, 1, 2, 3
+EXIT_INTERRUPTED = 130
 
 
-def _free_socket(address: str) -> Path | None:
-    """Check the address; for a unix socket, clear a stale file away and return its path."""
-    if not address.startswith("unix:"):
-        host = address.rpartition(":")[0].strip("[]")
-        if host not in ("127.0.0.1", "::1", "localhost"):
-            raise StoreError(
-                f"{address} is not a loopback address: the store has no TLS; "
-                "listen on unix:/path.sock or 127.0.0.1:port"
-            )
-        return None
-    path = Path(address.removeprefix("unix:"))
-    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
-        raise StoreError(
-            f"{path} is longer than the {_LONGEST_SOCKET_PATH} bytes a unix socket may have: "
-            "choose a shorter folder"
-        )
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise StoreError(f"{path} is there and is no socket: choose another path")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)  # its process is gone
-            return path
-    raise StoreError(f"another process listens at {path}: choose another path, or stop it")
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one store process is to do. `settings` is read instead of the folder's own page;
+    `metrics_fd` is a listening socket inherited. `strict`, for a process a person started: settings
+    that cannot be used end it, and Ctrl-C is told from an end; else it says so and runs on the
+    defaults, so that rows are kept."""
+
+    store: Path
+    listens: tuple[Listen, ...]
+    metrics: str | None = None
+    metrics_fd: int | None = None
+    settings: Path | None = None
+    strict: bool = False
+    otlp_to: str | None = None  # an OTLP endpoint that is fed too, with the defaults
+    any_date: bool = False  # take rows far ahead, and of days that are kept no more
 
 
 def _housekeeping(store: Store, stop: threading.Event) -> None:
@@ -280,66 +72,168 @@ def _housekeeping(store: Store, stop: threading.Event) -> None:
         day = upkeep.turn_of_day(store, time.time(), day)
 
 
-def _metrics(
-    store: Store, arguments: argparse.Namespace, hub: Hub, stack: contextlib.ExitStack
-) -> None:
-    """Serve Prometheus if asked to. Raises StoreError."""
-    if arguments.metrics is None and arguments.metrics_fd is None:
-        return
+def _counting(store: Store, hub: Hub) -> Counting:
+    """Running totals, for whoever shows them."""
     from telemetry import metrics_port
     from telemetry.counting import Counting
-    from telemetry.source import StoreSource
 
-    if arguments.metrics_fd is not None:
-        listening = socket.socket(fileno=arguments.metrics_fd)
-    else:
-        listening = metrics_port.listen(arguments.metrics)
     counting = Counting(time.time())
     try:
         metrics_port.recall(counting, StoreSource(store), time.time())
     except StoreError as e:
         log.error("what is delivered again will be counted again: %s", e)
-    port = metrics_port.MetricsPort(counting, listening)
+    hub.add("metrics", counting)
+    return counting
+
+
+def _metrics(
+    options: Options,
+    counting: Counting,
+    exports: Outbound | None,
+    watching: Alerts | None,
+    stack: contextlib.ExitStack,
+) -> None:
+    """Serve Prometheus. Raises StoreError."""
+    from telemetry import metrics_port
+
+    if options.metrics_fd is not None:
+        listening = socket.socket(fileno=options.metrics_fd)
+    else:
+        assert options.metrics is not None
+        listening = metrics_port.listen(options.metrics)
+    port = metrics_port.MetricsPort(counting, listening, exports, watching)
     stack.callback(port.stop)
     log.info("metrics at %s", port.url)
-    hub.add("metrics", counting)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the store process. Exit codes: 0 ended by a signal, 1 failed, 2 usage, 3 busy."""
-    parser = argparse.ArgumentParser(prog="telemetry.service", description=__doc__.split("\n")[0])
-    parser.add_argument("--store", type=Path, required=True, help="the store's folder")
-    parser.add_argument("--listen", required=True, help="unix:/path.sock or 127.0.0.1:port")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus there (loopback)")
-    parser.add_argument("--metrics-fd", type=int, help="the same, on a listening socket inherited")
-    arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="store: %(message)s")
-    os.umask(0o077)
+def _attach(
+    store: Store,
+    options: Options,
+    settings: StoreSettings,
+    hub: Hub,
+    stack: contextlib.ExitStack,
+) -> list[Served]:
+    """Everybody who follows the store as it fills, a call a room; returns the handlers they serve.
+    What a room holds is let go by `stack`, after the server has stopped. Raises StoreError."""
+    served: list[Served] = []
+    shows_metrics = options.metrics is not None or options.metrics_fd is not None
+    watching = alerts.attach(store, hub, stack, settings.alerts)
+    outgoing = outbound_start.outgoing_of(settings.outgoing, options.otlp_to)
+    if shows_metrics or outgoing.exports:
+        counting, exports = _counting(store, hub), None
+        if outgoing.exports:
+            exports = outbound_start.begin(
+                outgoing, counting, StoreSource(store), hub, stack, strict=options.strict
+            )
+        if shows_metrics:
+            _metrics(options, counting, exports, watching, stack)
+    served.append(watch_service.attach(store, hub, stack))
+    return served
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+
+def _settings(options: Options) -> StoreSettings:
+    """Raises SettingsError where that is to end the process."""
+    try:
+        return store_settings.read(options.store, options.settings)
+    except SettingsError as e:
+        if options.strict:
+            raise
+        log.error("the store's settings are not used, the defaults are: %s", e)
+        return StoreSettings()
+
+
+def _give_up() -> None:
+    log.error("not ended within %g s: left as it is, nothing acknowledged is lost", _END_S)
+    os._exit(EXIT_FAILED)
+
+
+def run(
+    options: Options,
+    ready: Callable[[StoreServer], object],
+    stop: threading.Event | None = None,
+) -> int:
+    """Open, serve until SIGTERM, SIGINT or `stop`, drain, close. `ready` is told when rows are
+    taken. What goes wrong before is one sentence on stderr; returns the exit code: 0 ended when
+    told to, 1 failed, 2 settings, 3 busy, 130 interrupted.
+    """
+    is_whole_process = stop is None
+    stop = ended = stop or threading.Event()
+    told: list[int] = []
+
+    def tell(number: int, frame: object) -> None:
+        told.append(number)
+        ended.set()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, tell)
+    too_long = threading.Timer(_END_S, _give_up)
+    too_long.daemon = True
     with contextlib.ExitStack() as stack:
+        if not is_whole_process:
+            stack.callback(too_long.cancel)  # the last of all
         try:
-            store = Store.open(arguments.store)
+            settings = _settings(options)
+            store = Store.open(options.store, None if options.any_date else time.time)
             stack.callback(store.close)
             hub = Hub(time.time)
-            _metrics(store, arguments, hub, stack)
-            server = StoreServer(store, arguments.listen, hub.hear)
+            served = _attach(store, options, settings, hub, stack)
+            listens = (
+                *options.listens,
+                *(replace(one, must=options.strict) for one in settings.listen),
+            )
+            server = StoreServer(store, listens, hub.hear, served)
         except StoreBusy as e:
-            print(f"store: {e}", file=sys.stderr)
+            print(f"store: {narration.one_line(e)}", file=sys.stderr)
             return EXIT_RETRY
+        except SettingsError as e:
+            print(f"store: {narration.one_line(e)}", file=sys.stderr)
+            return EXIT_USAGE
         except StoreError as e:
-            print(f"store: {e}", file=sys.stderr)
+            print(f"store: {narration.one_line(e)}", file=sys.stderr)
             return EXIT_FAILED
         server.start()
         stack.callback(server.stop)
         threading.Thread(
             target=_housekeeping, args=(store, stop), name="store-housekeeping", daemon=True
         ).start()
-        print(f"ready {server.address}", flush=True)
+        ready(server)
         stop.wait()
-    return 0
+        # Whatever hangs on the way out (a disk, say): what is not acknowledged by then is not lost,
+        # and what is committed is safe from a kill.
+        too_long.start()
+    return EXIT_INTERRUPTED if options.strict and told == [signal.SIGINT] else EXIT_OK
+
+
+GC_OBJECTS = 50_000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the store process. Exit codes: 0 ended by a signal, 1 failed, 2 usage, 3 busy."""
+    parser = argparse.ArgumentParser(prog="telemetry.service", description=__doc__.split("\n")[0])
+    parser.add_argument("--store", type=Path, required=True, help="the store's folder")
+    parser.add_argument("--listen", required=True, help="unix:/path.sock or 127.0.0.1:port")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus there (loopback)")
+    parser.add_argument("--metrics-fd", type=int, help="the same, on a listening socket inherited")
+    parser.add_argument("--otlp-to", metavar="URL", help="send metrics and traces there")
+    parser.add_argument(
+        "--any-date", action="store_true", help="take rows of any date: recordings, replays"
+    )
+    arguments = parser.parse_args(argv)
+    # A minute is tens of thousands of rows that live for a moment and have no cycles: to look for
+    # some every 700 objects takes nearly half of its decoding.
+    gc.set_threshold(GC_OBJECTS)
+    narration.begin("store")
+    os.umask(0o077)
+    options = Options(
+        arguments.store,
+        (Listen(arguments.listen),),
+        arguments.metrics,
+        arguments.metrics_fd,
+        otlp_to=arguments.otlp_to,
+        any_date=arguments.any_date,
+    )
+    return run(options, lambda server: print(f"ready {server.address}", flush=True))
 
 
 if __name__ == "__main__":

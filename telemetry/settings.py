@@ -223,6 +223,16 @@ class Reader:
             raise self.fail(key, f"expected {length} numbers")
         return tuple(float(v) for v in value)
 
+    def secrets(self, key: str) -> dict[str, str]:
+        """A table of texts that no message may quote: it names their keys only."""
+        value = self._take(key, {})
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"{self.where}: {key}: expected a table of texts")
+        for name, text in value.items():
+            if not isinstance(text, str) or not text:
+                raise SettingsError(f"{self.where}: {key}: {shown(name)}: expected text in quotes")
+        return dict(value)
+
     def table(self, key: str) -> Reader:
         value = self._take(key, {})
         return Reader(self._file, value, inside=f"{self.inside} [{key}]".strip())

@@ -13,7 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from telemetry import ask_sql, loose, migrations, owner, parts, quarantine, reading, sql
+from telemetry import (
+    ask_sql,
+    listen,
+    loose,
+    migrations,
+    owner,
+    parts,
+    quarantine,
+    reading,
+    sql,
+    windowed,
+)
 from telemetry.errors import StoreBusy, StoreError, StoreUnreachable
 from telemetry.reading import READ, SQL, Result
 
@@ -23,10 +34,11 @@ if TYPE_CHECKING:
     from telemetry.client import StoreClient
     from telemetry.store import Store
 
+WORKER_SOCKET, STORE_SOCKET = "worker.sock", "store.sock"  # in a serve's runtime folder
+
 log = logging.getLogger(__name__)
 
 _MEMORY_PART = "1970-01-01"
-_BEFORE_S = 86_400.0  # what a query may look back before its window (reconcile: the bucket before)
 
 
 class Source(Protocol):
@@ -52,7 +64,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class _Reader:
+class Reader:
     """The questions, in terms of one: `run`."""
 
     def run(self, name: str, parameters: dict[str, Any]) -> Result:
@@ -72,7 +84,7 @@ class _Reader:
         """Nothing is held."""
 
 
-class StoreSource(_Reader):
+class StoreSource(Reader):
     """A store of this very process."""
 
     def __init__(self, store: Store) -> None:
@@ -82,7 +94,7 @@ class StoreSource(_Reader):
         return self._store.run(name, parameters)
 
 
-class LiveSource(_Reader):
+class LiveSource(Reader):
     """A store process, by address."""
 
     def __init__(self, address: str, timeout_s: float = 30.0) -> None:
@@ -97,7 +109,7 @@ class LiveSource(_Reader):
         self._client.close()
 
 
-class FileSource(_Reader):
+class FileSource(Reader):
     """A store folder that nobody writes into: open day files and Parquet, read only.
 
     Files are opened for the length of one question, so that a store process that starts meanwhile
@@ -161,7 +173,7 @@ class FileSource(_Reader):
         listed = parts.list_parts(self.folder)
         if not isinstance(start, int | float) or not isinstance(end, int | float):
             return listed
-        return [p for p in listed if p.touches(start - _BEFORE_S, end)]
+        return [p for p in listed if p.touches(start - windowed.BEFORE_S, end)]
 
     def _readable(
         self, con: duckdb.DuckDBPyConnection, wanted: Iterable[parts.Part]
@@ -228,7 +240,7 @@ class FileSource(_Reader):
         return replace(part, without=part.without | frozenset(tables))
 
 
-class LooseSource(_Reader):
+class LooseSource(Reader):
     """Rows outside a store: a day's file, a Parquet file, or a folder of an export. Read only."""
 
     def __init__(self, path: Path | str) -> None:
@@ -239,7 +251,7 @@ class LooseSource(_Reader):
         return loose.answer(self.path, name, parameters)
 
 
-class MemorySource(_Reader):
+class MemorySource(Reader):
     """Rows in memory, fed with the OTLP bytes a worker or a sender keeps. For one question at a
     time; merges exactly as the store does."""
 
@@ -286,7 +298,7 @@ class MemorySource(_Reader):
             self._con.close()
 
 
-class FolderSource(_Reader):
+class FolderSource(Reader):
     """A store folder, whoever has it: asks the live store process, reads the files without one."""
 
     def __init__(self, folder: Path | str) -> None:
@@ -319,20 +331,48 @@ class FolderSource(_Reader):
         return self._live[1] if self._live is not None else None
 
 
+def live_addresses(where: Path | str) -> tuple[str, ...]:
+    """The addresses of the live processes behind what `open_source` takes, in the order in which
+    to ask them: a store, a store and a worker, or nobody."""
+    path = Path(where)
+    if path.is_dir():
+        sockets = [path / name for name in (STORE_SOCKET, WORKER_SOCKET)]
+        if sockets[1].exists():
+            return tuple(f"{listen.UNIX}{s}" for s in sockets if s.exists())
+        live = owner.find_live(path)
+        return () if live is None else (live.address,)
+    return (str(where),) if listen.is_address(str(where)) else ()
+
+
+def _of_serve(where: str) -> Source:
+    """Of a worker's socket its memory; of a serve's runtime folder the store, then the memory."""
+    from telemetry.worker_source import FallbackSource, WorkerSource
+
+    path = Path(where.removeprefix(listen.UNIX))
+    if path.name == WORKER_SOCKET:
+        return WorkerSource(f"{listen.UNIX}{path}")
+    return FallbackSource.of(
+        f"{listen.UNIX}{path / STORE_SOCKET}", f"{listen.UNIX}{path / WORKER_SOCKET}"
+    )
+
+
 def open_source(where: Path | str) -> Source:
     """The store in a folder, or at an address (`unix:/path.sock`, `127.0.0.1:port`); or rows that
-    lie outside a store (`telemetry.loose`).
+    lie outside a store (`telemetry.loose`). Of a serve's runtime folder: its store, and while
+    that does not answer its worker's memory; of its `worker.sock`: that memory.
 
     Raises StoreError when it is none of them.
     """
     text = str(where)
+    if Path(text).name == WORKER_SOCKET or (Path(text) / WORKER_SOCKET).exists():
+        return _of_serve(text)
     if loose.is_loose(Path(text)):
         return LooseSource(text)
     if Path(text).is_dir():
         return FolderSource(text)
-    host, _, port = text.rpartition(":")
-    if text.startswith("unix:") or (host and port.isdigit()):
+    if listen.is_address(text):
         return LiveSource(text)
     raise StoreError(
-        f"{text} is neither a store folder nor an address (unix:/path.sock, host:port)"
+        f"{text} is neither a store folder nor an address "
+        "(unix:/path.sock, host:port, https://host:port)"
     )

@@ -50,6 +50,19 @@ def _version(part: str) -> str:
     return f'{catalog(part)}."{VERSION_TABLE}"'
 
 
+# How far each series of a sender was counted, since a day.
+# Parameters: engine, run_id, pool, low.
+STATES_OF_SENDER = (
+    'SELECT "metric", "attributes", "start_ns", "time_ns", "heard_ns", "value" '
+    f'FROM "series_state" WHERE {_OF_RUN} AND "at" >= $low'
+)
+# Parameters: low, high (exclusive).
+FOREIGN_SERIES = (
+    'SELECT DISTINCT "engine", "metric", "attributes" FROM "foreign_metric" '
+    'WHERE "at" >= $low AND "at" < $high'
+)
+
+
 def mark(sealed: bool, seq: int) -> int:
     return (SEALED_MARK if sealed else 0) + seq
 
@@ -96,6 +109,11 @@ def _stored(table: Table) -> list[tuple[str, str]]:
     return columns
 
 
+def stored_types(table: Table) -> list[tuple[str, str]]:
+    """(name, SQL type) of all stored columns, delivery marks included."""
+    return _stored(table)
+
+
 def stored_columns(table: Table) -> list[str]:
     return [name for name, _ in _stored(table)]
 
@@ -115,11 +133,14 @@ def add_columns(part: str, table: Table, have: set[str]) -> list[str]:
 
 
 @cache
-def stored_rows(part: str, table: Table) -> str:
+def stored_rows(part: str, table: Table, named_by: str | None = None) -> str:
     """Row ids and all stored columns of a run's rows. Parameters: engine, run_id, pool, and the
-    instants low and high, inclusive, where the table has one."""
+    instants low and high, inclusive, where the table has one; with the column `named_by` only rows
+    that have one of `names` there."""
     instant = instant_column(table)
     within = f' AND "{instant}" BETWEEN $low AND $high' if instant else ""
+    if named_by is not None:
+        within += f' AND "{named_by}" IN (SELECT unnest($names))'
     names = ", ".join(f'"{name}"' for name, _ in _stored(table))
     return f"SELECT rowid, {names} FROM {in_part(part, table.name)} WHERE {_OF_RUN}{within}"
 
@@ -154,9 +175,13 @@ def drop_superseded(part: str, emitter: Emitter) -> str:
     )
 
 
-def _empty(table: Table) -> str:
-    """No rows, of all the table's columns and types."""
-    columns = ", ".join(f'CAST(NULL AS {sql}) AS "{name}"' for name, sql in _stored(table))
+def _empty(table: Table, only: Sequence[str] | None = None) -> str:
+    """No rows, of all the table's columns and types, or of `only` those."""
+    columns = ", ".join(
+        f'CAST(NULL AS {sql}) AS "{name}"'
+        for name, sql in _stored(table)
+        if only is None or name in only
+    )
     return f"SELECT {columns} WHERE false"
 
 
@@ -179,12 +204,32 @@ def view(table: Table, parts: Sequence[str], files: Sequence[Path]) -> str:
     sources = [_empty(table)]
     sources += [f"SELECT * FROM {in_part(p, table.name)}" for p in parts]
     if files:
-        listed = ", ".join(literal(f) for f in files)
-        sources.append(
-            f"SELECT * FROM read_parquet([{listed}], union_by_name = true, "
-            "hive_partitioning = false)"
-        )
+        sources.append(f"SELECT * FROM {_parquets(files)}")
     return f'CREATE OR REPLACE VIEW "{table.name}" AS {" UNION ALL BY NAME ".join(sources)}'
+
+
+def named_rows(
+    table: Table, columns: Sequence[str], parts: Sequence[str], files: Sequence[Path]
+) -> str:
+    """A table as a common table expression over some parts, of these columns (of none: the first).
+
+    Attached parts are of today's layout; what an older Parquet file lacks is absent.
+    """
+    wanted = list(columns) or stored_columns(table)[:1]
+    names = ", ".join(f'"{c}"' for c in wanted)
+    sources = [f"SELECT {names} FROM {in_part(p, table.name)}" for p in parts]
+    if files or not sources:
+        # The columns come first: a union takes them, and their order, from where it begins.
+        closed = [_empty(table, wanted), *(["SELECT * FROM " + _parquets(files)] if files else [])]
+        sources.append(f"SELECT {names} FROM ({' UNION ALL BY NAME '.join(closed)})")
+    # Inlined wherever it is read: only so are its rows and columns chosen before they are read.
+    return f'"{table.name}" AS NOT MATERIALIZED ({" UNION ALL ".join(sources)})'
+
+
+def _parquets(files: Sequence[Path]) -> str:
+    listed = ", ".join(literal(f) for f in files)
+    by_name = ", union_by_name = true" if len(files) > 1 else ""
+    return f"read_parquet([{listed}]{by_name}, hive_partitioning = false)"
 
 
 def _out(column: Column) -> str:

@@ -12,21 +12,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 
-from telemetry import ingest, migrations, owner, parts, quarantine, reading, sql
+from telemetry import ingest, migrations, owner, parts, quarantine, reading, sql, windowed
+from telemetry.arriving import Arriving, Work
 from telemetry.conventions import Emitter
 from telemetry.errors import StoreError
 from telemetry.instants import DAY_S, day_start
+from telemetry.late import LateDays
 from telemetry.otlp_decode import Decoded, decode_logs, decode_metrics
 from telemetry.reading import Result
+from telemetry.receipts import Receipt, StoreInfo
 from telemetry.records import Batch
 from telemetry.shelf import STORE, Shelf
 from telemetry.turns import Turns
+
+__all__ = ["Receipt", "Store", "StoreInfo"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -35,31 +40,12 @@ T = TypeVar("T")
 GRACE_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of one request: rows merged, points or records refused and why."""
-
-    rows: int
-    refused: int = 0
-    reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StoreInfo:
-    """Counts since the store was opened; `last_ingest_unix_s` is 0 before the first batch."""
-
-    path: str
-    pid: int
-    batches: int
-    rows: int
-    refused_points: int
-    last_ingest_unix_s: float
-
-
 class Store:
     """One folder, opened for writing. Use `Store.open`."""
 
-    def __init__(self, folder: Path, lock: owner.Lock) -> None:
+    def __init__(
+        self, folder: Path, lock: owner.Lock, clock: Callable[[], float] | None = None
+    ) -> None:
         self.folder = folder
         self._lock = lock
         self._writing = threading.RLock()
@@ -68,12 +54,18 @@ class Store:
         self._batches = self._rows = self._refused = 0
         self._last_ingest_unix_s = 0.0
         self._closed = False
+        self._late = LateDays()
+        self._unknown = self._repeated = self._baselines = 0
         self._shelf = Shelf(folder)
+        self._arriving = Arriving(folder, self._select, clock)
 
     @classmethod
-    def open(cls, folder: Path | str) -> Store:
+    def open(cls, folder: Path | str, clock: Callable[[], float] | None = None) -> Store:
         """Open, or create, the store in a folder. Raises StoreBusy when another process has it,
         StoreError when the folder cannot be a store or cannot be reached.
+
+        With a `clock` (unix seconds) rows more than a day ahead of it, or of days that are kept no
+        more, are refused. Without one any date will do.
 
         A file that cannot be read is moved into `quarantine/`, loudly; the rest opens.
         """
@@ -85,7 +77,7 @@ class Store:
         except OSError as e:
             raise StoreError(f"cannot open a store in {folder}: {e.strerror}") from None
         owner.withdraw(folder)  # a killed owner's address; nobody answers there any more
-        store = cls(folder, lock)
+        store = cls(folder, lock, clock)
         try:
             parts.remove_drafts(folder)
             store._begin()
@@ -121,21 +113,41 @@ class Store:
     def ingest(self, decoded: Decoded) -> Receipt:
         """Merge what a decoder made of a request."""
         with self._writing:
-            rows = 0
-            for name, deliveries in ingest.by_part(decoded.batches).items():
-                rows += self._commit(name, deliveries)
+            plan = self._arriving.plan(decoded)
+            rows, told = 0, list(plan.batches)
+            for name, work in plan.parts.items():
+                merged, summed = self._commit(name, work)
+                rows += merged
+                told += summed
+            refused, reasons = plan.tally.refused, tuple(plan.tally.reasons)
             self._batches += 1
             self._rows += rows
-            self._refused += decoded.refused
+            self._refused += refused
+            self._unknown += plan.kept
+            self._repeated += plan.repeated
+            self._baselines += plan.baselines
             self._last_ingest_unix_s = time.time()
-        if decoded.refused:
-            log.warning("refused %d points: %s", decoded.refused, "; ".join(decoded.reasons))
-        return Receipt(rows, decoded.refused, decoded.reasons)
+        if refused:
+            log.warning("refused %d points: %s", refused, "; ".join(reasons))
+        return Receipt(
+            rows,
+            refused,
+            reasons,
+            plan.accepted,
+            plan.kept,
+            plan.repeated,
+            plan.baselines,
+            Decoded(tuple(told), refused, reasons, accepted=plan.accepted),
+        )
 
-    def _commit(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
+    def _select(self, text: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Rows of a SELECT over the views, for who writes."""
+        return self._read(lambda: self._shelf.con.execute(text, parameters).fetchall())
+
+    def _commit(self, name: str, work: Work) -> tuple[int, list[Batch]]:
         """Whatever a connection failed at, the files are the truth: begin again from them, once."""
         try:
-            return self._write(name, deliveries)
+            return self._write(name, work)
         except (duckdb.Error, OSError) as e:
             log.debug("%s: %s; opening the files again", name, e)
             spoiled = e if parts.is_corrupt(e, self.folder) else None
@@ -144,24 +156,31 @@ class Store:
                 with self._reading:
                     self._shelf.rescue(name, spoiled)
             self._begin()
-            return self._write(name, deliveries)
+            return self._write(name, work)
         except (duckdb.Error, OSError) as e:
             self._shelf.sound = False
             raise StoreError(f"{name} in {self.folder}: {e}") from e
 
-    def _write(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
+    def _write(self, name: str, work: Work) -> tuple[int, list[Batch]]:
         if not self._shelf.sound:
             self._begin()
-        if not self._shelf.is_open(name):
+        is_open = self._shelf.is_open(name)
+        self._late.came(name, was_closed=not is_open and name in self._shelf.parts)
+        if not is_open:
             with self._reading:
                 self._shelf.open_part(name)
-        return self._transaction(name, deliveries)
+        return self._transaction(name, work)
 
-    def _transaction(self, name: str, deliveries: list[tuple[Batch, list[Any]]]) -> int:
+    def _transaction(self, name: str, work: Work) -> tuple[int, list[Batch]]:
+        """Returns how many rows were merged, and the batches of added rows as they now stand."""
         con = self._shelf.con
         con.execute("BEGIN")
         try:
-            rows = sum(ingest.merge(con, name, batch, some) for batch, some in deliveries)
+            rows = sum(ingest.merge(con, name, batch, some) for batch, some in work.merges)
+            summed = [
+                replace(batch, minutes=tuple(ingest.add(con, name, batch, some)))
+                for batch, some in work.adds
+            ]
             con.execute("COMMIT")
         except BaseException:
             try:
@@ -169,7 +188,7 @@ class Store:
             except duckdb.Error:
                 log.debug("the failed commit has ended the transaction already")
             raise
-        return rows
+        return rows + sum(len(b.minutes) for b in summed), summed
 
     # --- out ---
 
@@ -180,7 +199,9 @@ class Store:
             cursor = self._shelf.con.cursor()
             self._asking[cursor] = name
             try:
-                return reading.run(cursor, name, parameters)
+                # Looked up while no part can change its form.
+                near = windowed.touched(self._shelf.parts.values(), name, parameters)
+                return reading.run(cursor, name, parameters, lambda text: windowed.over(text, near))
             finally:
                 del self._asking[cursor]
                 cursor.close()
@@ -225,6 +246,9 @@ class Store:
             self._rows,
             self._refused,
             self._last_ingest_unix_s,
+            self._unknown,
+            self._repeated,
+            self._baselines,
         )
 
     # --- the life of parts ---
@@ -245,11 +269,15 @@ class Store:
             raise StoreError(f"no {day} in {self.folder}: there are {there}")
         with self.alone(f"{day} in {self.folder} cannot be closed") as shelf:
             shelf.close_part(day)
+            self._late.closed(day)
 
     def close_old_days(self, now_unix_s: float) -> list[str]:
-        """Close the open days that ended more than the grace ago; returns their names."""
+        """Close the open days that ended more than the grace ago; returns their names. A day that
+        late rows have opened again waits until none have come for a while."""
         old = [d for d, closed in self.days().items() if not closed]
         old = [d for d in old if day_start(d) + DAY_S + GRACE_S < now_unix_s]
+        with self._writing:
+            old = [d for d in old if not self._late.waits(d, now_unix_s)]
         for day in old:
             self.close_day(day)
         return old
@@ -337,7 +365,7 @@ class Store:
             for name, deliveries in ingest.by_part([told]).items():
                 with self._reading:
                     self._shelf.open_part(name)
-                self._transaction(name, deliveries)
+                self._transaction(name, Work(merges=deliveries))
         except (duckdb.Error, OSError, StoreError) as e:
             log.error("the store's own events wait to be written: %s", e)
             return

@@ -49,6 +49,9 @@ def size(where: str, as_json: bool) -> None:
         except SettingsError as e:
             click.echo(f"store: {e}: the defaults are taken", err=True)
             kept = retention.DEFAULT
+    if not folder.is_dir():
+        _size_elsewhere(measured, folder, as_json)
+        return
     free = shutil.disk_usage(folder).free
     said = sizes.forecast(measured, free, day_of(time.time()), kept)
     total = sum(row[3] for row in measured.rows)
@@ -76,6 +79,18 @@ def size(where: str, as_json: bool) -> None:
     click.echo(f"free       {_bytes(said.free_bytes)}")
     click.echo(f"growth     {_growth(said)}")
     click.echo(f"disk full  {_fills(said)}")
+
+
+def _size_elsewhere(measured: Result, folder: Path, as_json: bool) -> None:
+    """Of a live store on another machine: its rows, but not its disk."""
+    total = sum(row[3] for row in measured.rows)
+    if as_json:
+        tables = [row | {"bytes_a_row": row["bytes"] / row["rows"]} for row in measured.dicts()]
+        click.echo(json.dumps({"store": str(folder), "bytes": total, "tables": tables}))
+        return
+    click.echo(_size_table(measured))
+    click.echo(f"\ntotal      {_bytes(total)}")
+    click.echo(f"{safe(str(folder))} is on another machine: ask there when it fills", err=True)
 
 
 def _size_table(measured: Result) -> str:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from telemetry import retention
+from telemetry import outbound_settings, retention
+from telemetry.alerts import settings as alert_settings
+from telemetry.listen import Listen
+from telemetry.listen import read_section as read_listens
 from telemetry.settings import Reader, read_toml
 
 SETTINGS = retention.SETTINGS
@@ -20,6 +23,9 @@ class StoreSettings:
     """What the store process does beside keeping rows. The defaults reach out to nobody."""
 
     retention: retention.Retention = retention.DEFAULT
+    listen: tuple[Listen, ...] = ()
+    outgoing: outbound_settings.Outgoing = outbound_settings.NOTHING
+    alerts: alert_settings.AlertSettings = alert_settings.DEFAULTS
 
 
 def read(folder: Path, file: Path | None = None) -> StoreSettings:
@@ -30,6 +36,9 @@ def read(folder: Path, file: Path | None = None) -> StoreSettings:
     reader = Reader(str(path), read_toml(path))
     settings = StoreSettings(
         retention=retention.read_section(reader),
+        listen=read_listens(reader),
+        outgoing=outbound_settings.read_section(reader),
+        alerts=alert_settings.read_section(reader),
     )
     reader.done()
     return settings

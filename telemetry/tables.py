@@ -69,6 +69,8 @@ TABLES: dict[str, Table] = {
         _log("step_sample", records.StepSample, "step"),
         _log("engine_run", records.EngineRun),
         _log("adapter", records.AdapterRecord, "adapter", "name"),
+        _log("foreign_metric", records.ForeignMetric, "at", "metric", "attributes"),
+        _log("series_state", records.SeriesState, "metric", "attributes", "start_ns"),
     )
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from telemetry import owner, parts
+from telemetry import listen, owner, parts
 from telemetry.errors import QueryError, StoreError, StoreUnreachable
 from telemetry.instants import day_of
 from telemetry.reading import Result
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SIZES, RETENTION, BACKUP, FORGET = "sizes", "retention", "backup", "forget"
+ACKNOWLEDGE, NOTE, CLOSE = "acknowledge", "note", "close"
+SILENCE, UNSILENCE = "silence", "unsilence"
 _PATIENCE_S = 3_600.0  # a backup of many days takes its time
 
 
@@ -103,11 +105,11 @@ def _ask(address: str, name: str, parameters: Mapping[str, Any]) -> Result:
 
 def address_of(text: str) -> str:
     """The address of a live store. Raises StoreError for text that is none."""
-    host, _, port = text.rpartition(":")
-    if text.startswith("unix:") or (host and port.isdigit()):
+    if listen.is_address(text):
         return text
     raise StoreError(
-        f"{text} is neither a store folder nor an address (unix:/path.sock, host:port)"
+        f"{text} is neither a store folder nor an address "
+        "(unix:/path.sock, host:port, https://host:port)"
     )
 
 
@@ -136,9 +138,33 @@ def _forget(store: Store, parameters: Mapping[str, Any]) -> Result:
     return forget.forget(store, str(parameters["tenant"]), dry_run=bool(parameters["dry_run"]))
 
 
+def _incident_act(what: str) -> Callable[[Store, Mapping[str, Any]], Result]:
+    def do(store: Store, parameters: Mapping[str, Any]) -> Result:
+        from telemetry.alerts import people
+
+        return people.act(store, what, parameters)
+
+    return do
+
+
+def _silence(store: Store, parameters: Mapping[str, Any]) -> Result:
+    from telemetry.alerts import people
+
+    return people.silence(store, parameters)
+
+
+def _unsilence(store: Store, parameters: Mapping[str, Any]) -> Result:
+    from telemetry.alerts import people
+
+    return people.unsilence(store, parameters)
+
+
 _ACTS: dict[str, tuple[set[str], Callable[[Store, Mapping[str, Any]], Result]]] = {
     SIZES: (set(), _sizes),
     RETENTION: ({"dry_run"}, _retention),
     BACKUP: ({"target"}, _backup),
     FORGET: ({"tenant", "dry_run"}, _forget),
+    **{a: ({"incident", "who", "text"}, _incident_act(a)) for a in (ACKNOWLEDGE, NOTE, CLOSE)},
+    SILENCE: ({"alert", "pool", "tenant", "until", "reason", "who"}, _silence),
+    UNSILENCE: ({"silence", "who"}, _unsilence),
 }

@@ -10,29 +10,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from telemetry.attribution import CAPACITY_HELD, SELF_HELD, Line
+from telemetry.attribution import ASKED, CAPACITY_HELD, SELF_HELD, Line
 from telemetry.baseline import Baseline
 from telemetry.case import Case, Victim, open_case
+from telemetry.evidence import OPEN, doubts
 from telemetry.findings import examine
-from telemetry.findings.engine import SOME
+from telemetry.findings.causes import ENGINE, SOME, shares
 from telemetry.findings.finding import Finding, Holds, Strength
-from telemetry.findings.holder import CLOSES, describe
+from telemetry.findings.holder import CLOSES, culprits, describe
 from telemetry.findings.hurt import one
+from telemetry.findings.ranked import Cause, ranked
 from telemetry.plain import clock, local, name, percent
 from telemetry.window import Window, tenants_of, total
 
 QUIET, TENANT, CAPACITY, SELF = "quiet", "tenant", "capacity", "self"
-EVERYONE, NO_SINGLE, UNKNOWN = "everyone", "no_single", "unknown"
-KINDS = (QUIET, TENANT, CAPACITY, SELF, EVERYONE, NO_SINGLE, UNKNOWN)
+EVERYONE, NO_SINGLE, OUTSIDE, UNKNOWN = "everyone", "no_single", "outside", "unknown"
+KINDS = (QUIET, TENANT, CAPACITY, SELF, EVERYONE, NO_SINGLE, OUTSIDE, UNKNOWN)
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 
 HIGH_SHARE = 0.6  # of the victims' excess, for high confidence
+MATTERS = 0.2  # of the pool's use: a smaller tenant's rise does not speak against a lost engine
 HIGH_CAPACITY = SOME  # at most this part lost to capacity, for high confidence
+
+# Said beside the verdict where they hold.
+_ALSO = ("change", "lost_engine", "frozen", "adapter_thrash", "retry_storm", "fixed_window")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tenant that is named, with the part of the excess that is charged to it."""
+
+    tenant: str
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`kind` is one of KINDS; `tenant` is set only where one is named (kind tenant, or self).
+    `culprits` are all that are named with their shares: one, or those of no single tenant.
 
     `share` and `capacity_share` are of the victims' excess, None where there is none. `onset` and
     `end` are unix seconds with the precision of `bucket_s`. `heard` of `engines` engines were heard
@@ -55,6 +70,8 @@ class Verdict:
     sentences: tuple[str, ...]
     exclusions: tuple[str, ...]
     findings: tuple[Finding, ...]
+    culprits: tuple[Named, ...] = ()
+    causes: tuple[Cause, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -91,6 +108,7 @@ class _Call:
     strength: Strength | None = None
     confidence: str | None = None
     words: str = ""
+    culprits: tuple[Named, ...] = ()
 
 
 def judge(
@@ -125,6 +143,8 @@ def judge_case(case: Case, findings: dict[str, Finding], *, zone: tzinfo | None 
         tuple(_sentences(case, findings, call, heard, zone)),
         tuple(_exclusions(findings, call)),
         tuple(findings.values()),
+        call.culprits,
+        ranked(case, findings) if call.kind not in (QUIET, UNKNOWN) else (),
     )
 
 
@@ -153,7 +173,13 @@ def _decide(case: Case, findings: dict[str, Finding]) -> _Call:
     own = sum(x.share for x in lines if x.holder == SELF_HELD)
     if holder.holds is Holds.YES and holder.tenant is not None:
         return _name(case, holder, capacity)
-    if (frozen and capacity > SOME) or engine.holds is Holds.YES:
+    if findings["lost_engine"].holds is Holds.YES:
+        why = findings["lost_engine"]
+        sure = HIGH if _nobody_asks_more(case) else MEDIUM
+        return _Call(CAPACITY, None, Strength.CHARGED, sure, f"LOST CAPACITY: {why.sentence}")
+    part = shares(case).get(ENGINE)
+    slow = engine.holds is Holds.YES and (part is None or part > SOME)
+    if (frozen and capacity > SOME) or slow:
         sure = HIGH if frozen or _nobody_rose(case) or capacity >= HIGH_SHARE else MEDIUM
         why = findings["frozen"] if frozen and capacity > SOME else engine
         return _Call(CAPACITY, None, Strength.CHARGED, sure, f"LOST CAPACITY: {why.sentence}")
@@ -164,13 +190,25 @@ def _decide(case: Case, findings: dict[str, Finding]) -> _Call:
         return _Call(SELF, sole, Strength.CHARGED, HIGH if own >= HIGH_SHARE else MEDIUM, words)
     if findings["everyone"].holds is Holds.YES:
         return _Call(EVERYONE, None, Strength.ASSOCIATED, MEDIUM, findings["everyone"].sentence)
+    if findings["outside"].holds is Holds.YES:
+        f = findings["outside"]
+        return _Call(OUTSIDE, None, f.strength, MEDIUM, f.sentence)
     if holder.holds is Holds.UNKNOWN:
         return _Call(UNKNOWN, words=f"NO VERDICT: {holder.sentence.partition(': ')[2]}")
+    several = tuple(Named(t, s) for t, s in culprits(case))
+    if len(several) > 1:
+        said = ", ".join(f"{name(n.tenant)} {percent(n.share)}" for n in several)
+        words = f"NO SINGLE TENANT holds the excess, {len(several)} do: {said}"
+        return _Call(NO_SINGLE, None, Strength.CHARGED, MEDIUM, words, several)
     return _Call(NO_SINGLE, None, Strength.CHARGED, LOW, _no_single(lines))
 
 
+def _nobody_asks_more(case: Case) -> bool:
+    return not any(r.rose for r in case.rises if r.resource in ASKED and r.pool_share >= MATTERS)
+
+
 def _nobody_rose(case: Case) -> bool:
-    return not any(r.rose for r in case.rises if r.pool_share >= 0.2)
+    return not any(r.rose for r in case.rises if r.pool_share >= MATTERS)
 
 
 def _name(case: Case, holder: Finding, capacity: float) -> _Call:
@@ -182,7 +220,8 @@ def _name(case: Case, holder: Finding, capacity: float) -> _Call:
     what = "stall" if case.basis is not case.accounts else "wait"
     word = "CULPRIT" if sure else "LIKELY"
     words = f"{word} {name(who)}: {percent(share)} of the excess {what} charged to it"
-    return _Call(TENANT, who, Strength.CHARGED, HIGH if sure else MEDIUM, words)
+    named = (Named(who, share),)
+    return _Call(TENANT, who, Strength.CHARGED, HIGH if sure else MEDIUM, words, named)
 
 
 # ---------------------------------------------------------------- the words
@@ -243,13 +282,22 @@ def _sentences(
     holder = findings["holder"]
     if call.kind in (NO_SINGLE, CAPACITY) and holder.holds is Holds.NO and victims:
         out.append(holder.sentence)
-    for other in ("change", "frozen", "adapter_thrash"):
+    for other in (
+        "change",
+        "lost_engine",
+        "frozen",
+        "adapter_thrash",
+        "retry_storm",
+        "fixed_window",
+    ):
         finding = findings[other]
         said = any(finding.sentence in s for s in out)
         if finding.holds is Holds.YES and not said:
             weak = finding.strength is Strength.ASSOCIATED
             out.append(finding.sentence + (" (associated)" if weak else ""))
     out += _doubts(case, heard, zone)
+    # A live face's last bucket is always open: a report says so in its coverage.
+    out += [d.sentence for d in doubts(case.window, case.buckets) if d.kind != OPEN]
     return out
 
 

@@ -7,12 +7,16 @@ was idle. The length of a bucket is the rows' own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar
 
+from telemetry.charged import Catalogue, Cell
 from telemetry.conventions import REJECT_REASONS, WAIT_REASONS, Emitter, Kind
 from telemetry.errors import TelemetryError
+from telemetry.grid import Grid, Part
+from telemetry.past import past_days
 from telemetry.records import (
     EngineMinute,
     EngineRun,
@@ -26,6 +30,7 @@ from telemetry.records import (
 LOOKBACK_BUCKETS = 120  # read before the window: 60 for the baseline, and room for hurt ones
 SHORT = 0.9  # a bucket observed for less than this part of its length is marked
 _DEFAULT_LOOKBACK_S = 3600.0
+_MINUTES = ("engine_minute", "tenant_minute", "interference_minute")
 
 Row = TypeVar("Row", TenantMinute, EngineMinute)
 
@@ -41,21 +46,12 @@ class PoolChoice(TelemetryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell of the interference matrix."""
-
-    victim: str
-    reason: str
-    kind: str
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
 class Bucket:
     """One interval of the pool, added over its engines and runs.
 
     `engine` is None where no engine was heard: then nothing is known of the waits. `observed_s`
-    is the time that at least one engine covered.
+    is the time that at least one engine covered; `workers` how many workers were heard at once, on
+    average over the bucket; None = their rows were not looked at.
     """
 
     start: float
@@ -66,6 +62,7 @@ class Bucket:
     tenants: Mapping[str, TenantMinute]
     matrix: Mapping[Cell, float]
     charges_missing: int = 0  # matrix rows that carry no number
+    workers: float | None = None
 
     @property
     def end(self) -> float:
@@ -92,7 +89,8 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was asked for (`start`, `end`), and the buckets from some time before it to its end."""
+    """What was asked for (`start`, `end`), and the buckets from some time before it to its end.
+    `past` are buckets of the same hour of days before."""
 
     pool: str
     start: float
@@ -103,6 +101,14 @@ class Window:
     policies: tuple[PolicyRecord, ...] = ()
     runs: tuple[EngineRun, ...] = ()
     engines: frozenset[str] = field(default_factory=frozenset)
+    past: tuple[Bucket, ...] = ()
+    _grid: list[Grid] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def part(self, buckets: Sequence[Bucket]) -> Part:
+        """These buckets, of the window or of its past, to be added up for all tenants at once."""
+        if not self._grid:
+            self._grid.append(Grid((*self.past, *self.buckets), _WORKER_COLUMNS))
+        return Part(self._grid[0], self._grid[0].places(buckets))
 
     @property
     def asked(self) -> tuple[Bucket, ...]:
@@ -186,6 +192,14 @@ def _observed(rows: Sequence[EngineMinute], length_s: float) -> float:
     return min(length_s, max(per_engine.values()))
 
 
+def _workers(rows: Sequence[EngineMinute], length_s: float) -> float:
+    """Time observed of all workers together, over the bucket's length. An open bucket is as long
+    as the longest of them saw."""
+    seen = [length_s if r.observed_seconds is None else r.observed_seconds for r in rows]
+    whole = min(length_s, max(seen))
+    return sum(seen) / whole if whole else 0.0
+
+
 def window_of(
     pool: str,
     start: float,
@@ -198,11 +212,14 @@ def window_of(
     events: Iterable[EventRecord] = (),
     policies: Iterable[PolicyRecord] = (),
     runs: Iterable[EngineRun] = (),
+    past_before: float = -math.inf,
 ) -> Window:
-    """Put rows into buckets. Rows of other pools are left aside."""
+    """Put rows into buckets. Rows of other pools are left aside; buckets that begin before
+    `past_before` are of days before."""
     engines: dict[float, list[EngineMinute]] = {}
     tenants: dict[float, dict[str, list[TenantMinute]]] = {}
-    matrix: dict[float, dict[Cell, float]] = {}
+    catalogue = Catalogue()
+    matrix: dict[float, list[tuple[int, float]]] = {}
     unread: dict[float, int] = {}
     lengths: dict[float, float] = {}
 
@@ -222,9 +239,8 @@ def window_of(
         if m.charged_s is None:
             unread[at(m)] = unread.get(m.bucket_start, 0) + 1
             continue
-        row = matrix.setdefault(at(m), {})
-        cell = Cell(m.victim, m.reason, m.holder_kind, m.holder)
-        row[cell] = row.get(cell, 0.0) + m.charged_s
+        place = catalogue.place((m.victim, m.reason, m.holder_kind, m.holder))
+        matrix.setdefault(at(m), []).append((place, m.charged_s))
     buckets = tuple(
         Bucket(
             s,
@@ -233,8 +249,9 @@ def window_of(
             frozenset(r.engine for r in engines.get(s, ())),
             combine(engines[s]) if s in engines else None,
             {name: combine(rows) for name, rows in tenants.get(s, {}).items()},
-            matrix.get(s, {}),
+            catalogue.charges(matrix.get(s, ())),
             unread.get(s, 0),
+            _workers(engines[s], lengths[s]) if s in engines else 0.0,
         )
         for s in sorted(lengths)
     )
@@ -242,12 +259,13 @@ def window_of(
         pool,
         start,
         end,
-        tuple(b for b in buckets if b.start < end),
+        tuple(b for b in buckets if past_before <= b.start < end),
         tuple(sorted((r for r in requests if r.pool == pool), key=lambda r: r.arrived)),
         tuple(sorted((e for e in events if e.pool == pool), key=lambda e: e.at)),
         tuple(sorted((p for p in policies if p.pool == pool), key=lambda p: p.at)),
         tuple(sorted((r for r in runs if r.pool == pool), key=lambda r: r.started)),
-        frozenset(r.engine for rows in engines.values() for r in rows),
+        frozenset(r.engine for s, rows in engines.items() if s >= past_before for r in rows),
+        tuple(b for b in buckets if b.start < past_before),
     )
 
 
@@ -276,13 +294,27 @@ def read_window(source: Reads, start: float, end: float, *, pool: str | None = N
     if lookback > _DEFAULT_LOOKBACK_S:
         engine_rows = source.read("engine_minute", first, end)
         tenant_rows = source.read("tenant_minute", first, end)
+    span = getattr(source, "span", None)
+    begun = span() if span is not None else None
+    days = past_days(begun, start, end, first, max(mine, default=60.0))
+    past = {t: [r for d in days for r in source.read(t, *d)] for t in _MINUTES}
     return window_of(
         chosen,
         start,
         end,
-        engine_rows=(r for r in engine_rows if r.bucket_start >= first),
-        tenant_rows=(r for r in tenant_rows if r.bucket_start >= first),
-        matrix_rows=source.read("interference_minute", first, end),
+        past_before=first,
+        engine_rows=(
+            *past["engine_minute"],
+            *(r for r in engine_rows if r.bucket_start >= first),
+        ),
+        tenant_rows=(
+            *past["tenant_minute"],
+            *(r for r in tenant_rows if r.bucket_start >= first),
+        ),
+        matrix_rows=(
+            *past["interference_minute"],
+            *source.read("interference_minute", first, end),
+        ),
         requests=source.read("request", first, end),
         events=source.read("event", first, end),
         policies=source.read("policy", first, end),
@@ -304,13 +336,14 @@ def tenants_of(buckets: Iterable[Bucket]) -> tuple[str, ...]:
 def value_in(bucket: Bucket, tenant: str, column: str) -> float | None:
     """A tenant's number in a bucket: 0 while it was idle, None where it is not known.
 
-    A row that only the front wrote says that the worker did nothing for the tenant.
+    A row that only the front wrote says that the worker did nothing for the tenant. Nothing that
+    is counted here can be below zero: what is, stands for a number that was not there.
     """
     row = bucket.tenants.get(tenant)
     if row is None:
         return 0.0 if bucket.known else None
     value = getattr(row, column)
-    if value is not None:
+    if value is not None and value >= 0:
         return float(value)
     worker_silent = row.observed_seconds is None and column in _WORKER_COLUMNS
     return 0.0 if bucket.known and worker_silent else None
@@ -332,7 +365,7 @@ def mean(buckets: Iterable[Bucket], tenant: str, column: str) -> float | None:
 def engine_total(buckets: Iterable[Bucket], column: str) -> float | None:
     """The pool's sum of an engine column; None where no bucket carries it."""
     values = [getattr(b.engine, column) for b in buckets if b.engine is not None]
-    present = [float(v) for v in values if v is not None]
+    present = [float(v) for v in values if v is not None and v >= 0]
     return sum(present) if present else None
 
 
@@ -341,6 +374,19 @@ def wait_s(bucket: Bucket, tenant: str) -> float | None:
     parts = [value_in(bucket, tenant, f"wait_{r}_s") for r in WAIT_REASONS]
     present = [p for p in parts if p is not None]
     return sum(present) if present else None
+
+
+def part_of(buckets: Sequence[Bucket]) -> Part:
+    """The same as `Window.part`, of buckets that stand by themselves."""
+    return Part(grid := Grid(buckets, _WORKER_COLUMNS), grid.places(buckets))
+
+
+def told(buckets: Iterable[Bucket], columns: Iterable[str]) -> bool:
+    """Whether the worker's rows of tenants carry one of the columns. An idle bucket has no row,
+    and one that only the front wrote says that the worker did nothing: neither is a doubt."""
+    wanted = tuple(columns)
+    rows = [r for b in buckets for r in b.tenants.values() if r.observed_seconds is not None]
+    return not rows or any(getattr(r, c) is not None for r in rows for c in wanted)
 
 
 def rejected(row: TenantMinute) -> int:

@@ -27,6 +27,7 @@ def record(
     """Milestones never reached are None, and so is what is counted from them. Made after the
     request has ended: nothing of it changes any more."""
     ask, waits = request.ask, request.waits
+    trace = ask.trace
 
     def unix(at: float | None) -> float | None:
         return None if at is None else base.unix(at)
@@ -75,4 +76,7 @@ def record(
         missed_ttft=verdict.ttft,
         missed_tpot=verdict.tpot,
         missed_gap=verdict.gap,
+        trace_id=None if trace is None else trace.trace_id,
+        parent_span_id=None if trace is None else trace.parent_span_id,
+        trace_sampled=None if trace is None else trace.sampled,
     )

@@ -96,6 +96,7 @@ class _State:
     """One tenant's counts."""
 
     __slots__ = (
+        "changed",
         "concurrency",
         "open",
         "pool",
@@ -117,6 +118,7 @@ class _State:
         self.queue = pool.limits.queue_per_tenant if tenant.queue is None else tenant.queue
         self.open: OrderedDict[int, Admitted] = OrderedDict()
         self.reserved = self.settled = self.returned = 0
+        self.changed = 0  # tickets up to this number were counted by windows that are gone
 
 
 class QuotaDoor:
@@ -179,6 +181,19 @@ class QuotaDoor:
         stays counted: it was made. Raises TicketSpent."""
         self._close(ticket, 0, now_s)
 
+    def change(self, tenant: Tenant, now_s: float) -> None:
+        """New limits for a tenant, from now on. What is under way stays counted against its
+        concurrency; a limit that is another one begins full. Raises UnknownTenant."""
+        state = self._state(tenant.name)
+        new = _State(tenant, state.pool, now_s)
+        old = state.tenant
+        same = tenant.window == old.window
+        if not (same and (tenant.rpm, tenant.rpm_burst) == (old.rpm, old.rpm_burst)):
+            state.rpm = new.rpm
+        if not (same and (tenant.tpm, tenant.tpm_burst) == (old.tpm, old.tpm_burst)):
+            state.tpm, state.changed = new.tpm, self._number
+        state.tenant, state.concurrency, state.queue = tenant, new.concurrency, new.queue
+
     def levels(self, tenant: str, now_s: float) -> Levels:
         """Raises UnknownTenant."""
         state = self._state(tenant)
@@ -231,7 +246,7 @@ class QuotaDoor:
         state.settled += cost_tokens
         unused = ticket.tokens - cost_tokens
         state.returned += unused
-        if state.tpm is not None and unused:
+        if state.tpm is not None and unused and ticket.number > state.changed:
             state.tpm.give_back(unused, ticket.mark, now_s)
 
 

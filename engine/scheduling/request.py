@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.scheduling.waits import Waits
+from telemetry.trace_context import TraceContext
 
 
 class Ask(NamedTuple):
@@ -36,6 +37,7 @@ class Ask(NamedTuple):
     key_id: str | None = None  # which of the tenant's keys, when its share is split by key
     queue_timeout_s: float | None = None
     deadline_s: float | None = None
+    trace: TraceContext | None = None  # the client's, when it sent one
 
 
 class State(enum.Enum):

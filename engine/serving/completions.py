@@ -26,7 +26,9 @@ from engine.serving.front_book import FrontBook
 from engine.serving.link import End, Flight, WorkerLink
 from engine.serving.openai import ApiError, CompletionRequest
 from engine.serving.retries import RetryMemory, says_retry
+from telemetry import trace_context
 from telemetry.proto import tenantscope_pb2 as pb
+from telemetry.trace_context import TraceContext
 
 _LEAST_BODY_BYTES = 1 << 20
 _BODY_BYTES_PER_TOKEN = 16  # room for the longest allowed prompt, as text or as ids
@@ -57,6 +59,7 @@ class _Offer:
     arrived_s: float
     is_retry: bool
     mark: bytes  # its salted hash in the retry memory
+    trace: TraceContext | None
 
     @property
     def tokens(self) -> int:
@@ -119,6 +122,7 @@ class Completions:
             arrived_s=arrived_s,
             is_retry=says_retry(request.headers) or self._retries.seen(mark, arrived_s),
             mark=mark,
+            trace=trace_context.of_headers(request.headers.getlist(trace_context.HEADER)),
         )
         return self._admit(offer)
 
@@ -205,6 +209,7 @@ class Completions:
             arrived_s=offer.arrived_s,
             is_retry=offer.is_retry,
             now_s=now_s,
+            trace=offer.trace,
         )
 
     def _ended(
@@ -232,6 +237,7 @@ class Completions:
                 admitted_s=admitted_s,
                 is_retry=offer.is_retry,
                 now_s=now_s,
+                trace=offer.trace,
             )
 
     def _to_proto(self, offer: _Offer, admitted_s: float) -> pb.Ask:
@@ -251,6 +257,7 @@ class Completions:
             key_id=offer.key_id,
             queue_timeout_s=own.queue_timeout_s or self._pool.queue_timeout_s or 0.0,
             deadline_s=own.deadline_s or self._pool.deadline_s or 0.0,
+            traceparent=offer.trace.header() if offer.trace is not None else "",
         )
 
     def _limits(self, tenant: Tenant, now_s: float) -> dict[str, str]:

@@ -7,13 +7,14 @@ never a prompt, header or key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from engine.clock import Clock
 from engine.config import Settings
 from telemetry.conventions import Emitter
 from telemetry.door import DoorLedger
 from telemetry.records import Batch, EventRecord, LogRow, RequestRecord
+from telemetry.trace_context import TraceContext
 
 Levels = Callable[[str, float], tuple[float | None, float | None, int]]
 _ROWS_S = 1.0  # a refusal is on its way to the store within this time
@@ -61,6 +62,7 @@ class FrontBook:
         arrived_s: float,
         is_retry: bool,
         now_s: float,
+        trace: TraceContext | None = None,
     ) -> None:
         self._ledger.rejected(tenant, reason, prompt_tokens + max_tokens, now_s)
         unix = self._clock.base.unix
@@ -80,6 +82,7 @@ class FrontBook:
                 prompt_tokens=prompt_tokens,
                 max_tokens=max_tokens,
                 wait_front_s=now_s - arrived_s,
+                **_traced(trace),
             )
         )
 
@@ -96,6 +99,7 @@ class FrontBook:
         admitted_s: float,
         is_retry: bool,
         now_s: float,
+        trace: TraceContext | None = None,
     ) -> None:
         """An admitted request whose worker went away: nobody else can write its row."""
         unix = self._clock.base.unix
@@ -116,6 +120,7 @@ class FrontBook:
                 max_tokens=max_tokens,
                 output_tokens=output_tokens,
                 wait_front_s=admitted_s - arrived_s,
+                **_traced(trace),
             )
         )
 
@@ -206,3 +211,14 @@ class FrontBook:
                 logs=tuple(rows),
             )
         )
+
+
+def _traced(trace: TraceContext | None) -> dict[str, Any]:
+    """The columns of a client's trace; none without one."""
+    if trace is None:
+        return {}
+    return {
+        "trace_id": trace.trace_id,
+        "parent_span_id": trace.parent_span_id,
+        "trace_sampled": trace.sampled,
+    }

@@ -58,6 +58,10 @@ class ServeProcesses:
 
     `metrics_port` is where the store process serves Prometheus, on the same loopback address; 0 =
     nowhere. The socket is held here, so that it outlives a store that is started again.
+    `collector` is the address of a store process elsewhere (`tenantscope collect`): rows go there,
+    and none is started here; the token and CA to show there are taken from the environment.
+    `otlp_to` is a third party's OTLP endpoint that the store process feeds beside those in its
+    settings.
     `progress` hears one line a stage, `on_line` (process, line) whatever a child writes to
     stderr; neither can do harm by failing. `modules` names the module of each process; tests put
     others in their place. Raises ServeError, with a child's last words, when one does not start.
@@ -73,6 +77,8 @@ class ServeProcesses:
         faults: Faults | None = None,
         *,
         metrics_port: int = 0,
+        collector: str | None = None,
+        otlp_to: str | None = None,
         progress: Progress | None = None,
         on_line: Line | None = None,
         modules: dict[str, str] | None = None,
@@ -82,7 +88,19 @@ class ServeProcesses:
                 f"--host {host}: this version listens on loopback only: "
                 "use 127.0.0.1, ::1 or localhost"
             )
+        if collector is not None and metrics_port:
+            raise ServeError(
+                f"--metrics-port {metrics_port}: with --collector the metrics are the collector's: "
+                "start it with --metrics"
+            )
+        if collector is not None and otlp_to is not None:
+            raise ServeError(
+                f"--otlp-to {otlp_to}: with --collector it is the collector that sends: put an "
+                "[[export]] into its settings"
+            )
         self.settings = settings
+        self._collector = collector
+        self._otlp_to = otlp_to
         self.store_dir = store_dir
         self.clock: ClockBase = SystemClock().base
         self.run_id = f"run-{secrets.token_hex(6)}"
@@ -129,6 +147,8 @@ class ServeProcesses:
 
     @property
     def store_address(self) -> str:
+        if self._collector is not None:
+            return self._collector
         return f"unix:{self.runtime_dir / 'store.sock'}"
 
     def __enter__(self) -> ServeProcesses:
@@ -165,12 +185,13 @@ class ServeProcesses:
             )
             args = self.runtime_dir / "launch.json"
             launch.write(args)
-            self._start_store()
+            if self._collector is None:
+                self._start_store()
             self._start("worker", [str(args)])
             self._start("front", [str(args)], keep_fds=(listening.fileno(),))
             args.unlink()  # read by now; key digests need not lie about, should all be killed
-        assert self._store is not None
-        self._store.watch()
+        if self._store is not None:
+            self._store.watch()
 
     def failure(self) -> str | None:
         """What is wrong, in a sentence, when worker or front has ended by itself; None while both
@@ -223,6 +244,8 @@ class ServeProcesses:
         if self._metrics is not None:
             keep_fds = [self._metrics.fileno()]
             arguments += ["--metrics-fd", str(keep_fds[0])]
+        if self._otlp_to is not None:
+            arguments += ["--otlp-to", self._otlp_to]
         self._store = Keeper(
             "store",
             lambda on_exit: self._child("store", arguments, on_exit, keep_fds),

@@ -1,4 +1,4 @@
-"""The worker's gRPC face: Drive, Status, SetPolicy, Recent. Translates; decides nothing.
+"""The worker's gRPC face: Drive, Status, SetPolicy, Recent, Watch. Translates; decides nothing.
 
 The core thread only puts a step's result on each stream's queue: messages are built and encoded
 by the stream's own thread, one a step, never one a token.
@@ -20,8 +20,11 @@ from engine.clock import Clock
 from engine.errors import EngineError
 from engine.scheduling.request import Ask
 from engine.serving.link import MESSAGE_BYTES
+from telemetry import trace_context
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
+from telemetry.watch_stream import WatchService
+from telemetry.worker_watch import History, WorkerWatch
 
 if TYPE_CHECKING:
     from engine.core import EngineCore, StepResult
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _FRONTS = 4  # Drive streams at once: one a front, and room for one that is on its way out
 _THREADS = _FRONTS + 6
+_WATCHERS = 8
+_PIECE_BYTES = 4 << 20  # of the last hour, in one reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,10 @@ class Placed:
     pages: int
 
 
-class Recent(Protocol):
+class Recent(History, Protocol):
     """Whoever keeps the last hour (the exporter)."""
 
-    def recent(self, start: float, end: float) -> tuple[list[bytes], list[bytes]]: ...
+    def newer(self, after: int, most_bytes: int) -> tuple[list[bytes], list[bytes], int, bool]: ...
 
 
 class Outbox:
@@ -126,6 +131,9 @@ class WorkerService(pb_grpc.WorkerServicer):
         self._adapter_pages = {name: placed.pages for name, placed in adapters.items()}
         self._stop_tokens = stop_tokens
         self._history = history
+        self._watch = WatchService(WorkerWatch(history).look, most=_WATCHERS)
+        # Ranked on threads of its own: a watcher takes none from the front.
+        self.Watch = self._watch.behaviour  # type: ignore[method-assign]
         self._outboxes: tuple[Outbox, ...] = ()
         self._lock = threading.Lock()
         self._stopping = False
@@ -143,6 +151,7 @@ class WorkerService(pb_grpc.WorkerServicer):
             outboxes = self._outboxes
         for outbox in outboxes:
             outbox.put(None)
+        self._watch.close()
 
     def Drive(
         self, request_iterator: Iterator[pb.FrontMessage], context: grpc.ServicerContext
@@ -199,8 +208,12 @@ class WorkerService(pb_grpc.WorkerServicer):
         return pb.SetPolicyReply(version=change.version, previous=change.previous)
 
     def Recent(self, request: pb.RecentRequest, context: grpc.ServicerContext) -> pb.RecentReply:
-        metrics, logs = self._history.recent(request.from_unix_s, request.to_unix_s)
-        return pb.RecentReply(metrics=metrics, logs=logs)
+        run_id = self._names["run_id"]
+        if not request.HasField("after"):
+            metrics, logs = self._history.recent(request.from_unix_s, request.to_unix_s)
+            return pb.RecentReply(metrics=metrics, logs=logs, run_id=run_id)
+        metrics, logs, cursor, more = self._history.newer(request.after, _PIECE_BYTES)
+        return pb.RecentReply(metrics=metrics, logs=logs, cursor=cursor, more=more, run_id=run_id)
 
     def _listen(self, requests: Iterator[pb.FrontMessage], outbox: Outbox) -> None:
         """The stream's incoming side, on a thread of its own until the front closes it."""
@@ -242,6 +255,7 @@ class WorkerService(pb_grpc.WorkerServicer):
                         key_id=ask.key_id or None,
                         queue_timeout_s=ask.queue_timeout_s or None,
                         deadline_s=ask.deadline_s or None,
+                        trace=trace_context.parse(ask.traceparent),
                     )
                 )
                 if outbox.closed:

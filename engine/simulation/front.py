@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from engine.config import Tenant
 from engine.errors import WorkloadError
@@ -17,9 +19,10 @@ from engine.scheduling.request import Ask, Outcome, Request
 from engine.serving.front_book import FrontBook, Submit
 from engine.simulation.blocks import prompt_of
 from engine.simulation.columns import Columns, TenantCounts
+from engine.simulation.popularity import fingerprint
 from engine.simulation.replica import Replica, adapter_key
 from engine.simulation.setup import Setup, adapter_pages, floor_pages
-from engine.simulation.workload import Arrival
+from engine.simulation.workload import Arrival, Change, Retry
 from engine.simulation.world import World
 
 # Whom a request belongs to while it is under way: tenant's number, reservation, replica, when.
@@ -29,9 +32,10 @@ _Flight = tuple[int, Admitted, Replica, float]
 class _Tenant:
     """What an arrival needs to know of its tenant, in one place. `number` -1: none came yet."""
 
-    __slots__ = ("counts", "deadline_s", "number", "pool", "queue_timeout_s")
+    __slots__ = ("counts", "deadline_s", "number", "pool", "queue_timeout_s", "retries")
 
-    def __init__(self, tenant: Tenant, pool: PoolFront) -> None:
+    def __init__(self, tenant: Tenant, pool: PoolFront, retries: Retry | None) -> None:
+        self.retries = retries
         limits = pool.replicas[0].pool.limits
         own_queue_s, own_deadline_s = tenant.queue_timeout_s, tenant.deadline_s
         self.pool = pool
@@ -88,6 +92,8 @@ class Front:
             a.name: (adapter_key(a.name), adapter_pages(setup.machine, a.rank, a.targets))
             for a in setup.adapters
         }
+        self._tenants = setup.tenants
+        self._again: dict[str, tuple[Arrival, int]] = {}  # under way, and would be tried again
         self._pools: dict[str, PoolFront] = {}
         self._known: dict[str, _Tenant] = {}
         self.live: dict[str, _Flight] = {}
@@ -99,10 +105,24 @@ class Front:
     def open(self, pools: Sequence[PoolFront]) -> None:
         """Arrivals may come: the replicas are there."""
         self._pools = {p.replicas[0].pool.name: p for p in pools}
+        retries = {r.tenant: r for r in self._setup.retries}
         for tenant in self._setup.tenants:
             pool = self._pools[tenant.pool] if tenant.pool else pools[0]
-            self._known[tenant.name] = _Tenant(tenant, pool)
+            self._known[tenant.name] = _Tenant(tenant, pool, retries.get(tenant.name))
+        for change in sorted(self._setup.changes, key=lambda c: c.at_s):
+            self._world.at(change.at_s, partial(self._change, change))
         self._fetch()
+
+    def _change(self, change: Change) -> None:
+        """Somebody changes limits, or the policy: at the door, and on every worker's record."""
+        now = self._clock.now()
+        self._tenants = tuple(change.apply(t) for t in self._tenants)
+        for pool in self._pools.values():
+            for tenant in self._tenants:
+                if tenant.name == change.tenant and self._known[tenant.name].pool is pool:
+                    pool.door.change(tenant, now)
+            for replica in pool.replicas:
+                replica.change(change, self._tenants)
 
     def _fetch(self) -> None:
         arrival = next(self._arrivals, None)
@@ -124,7 +144,25 @@ class Front:
             self.error = e
             self.next_s = math.inf
 
-    def _arrive(self, a: Arrival) -> None:
+    def _retry(self, a: Arrival, attempt: int, retries: Retry) -> None:
+        """A client that was turned away waits, and asks again."""
+        if attempt >= retries.most:
+            return
+        now = self._clock.now()
+        part = fingerprint(f"{a.seed}/{a.tenant}/retry {attempt}") / 2**64
+        wait_s = retries.after_s * retries.factor**attempt
+        at_s = now + wait_s * (1.0 + retries.spread * (2.0 * part - 1.0))
+        again = replace(a, at_s=at_s)
+        self._world.at(at_s, lambda: self._come_again(again, attempt + 1))
+
+    def _come_again(self, a: Arrival, attempt: int) -> None:
+        try:
+            self._arrive(a, attempt)
+        except Exception as e:
+            self.error = e
+            self.next_s = math.inf
+
+    def _arrive(self, a: Arrival, attempt: int = 0) -> None:
         tenant, prompt_tokens, max_tokens = a.tenant, a.prompt_tokens, a.max_tokens
         known = self._known.get(tenant)
         if known is None:
@@ -157,14 +195,16 @@ class Front:
             counts.rejected["unserved"] = counts.rejected.get("unserved", 0) + 1
             return
         if book is not None:  # as the engine's front: what it answers 503 stands in no row
-            book.offered(tenant, tokens, False, now)
+            book.offered(tenant, tokens, attempt > 0, now)
         beside = max(pages, pool.adapter_floor_pages) * pool.page_tokens
         if pool.room_tokens - beside < tokens <= pool.max_context:
-            self._reject(pool, counts, a, "impossible", now)
+            self._reject(pool, counts, a, "impossible", now, attempt)
             return
         ticket = pool.door.admit(tenant, prompt_tokens, max_tokens, now)
         if not isinstance(ticket, Admitted):
-            self._reject(pool, counts, a, ticket.reason, now)
+            self._reject(pool, counts, a, ticket.reason, now, attempt)
+            if known.retries is not None and ticket.reason != "impossible":
+                self._retry(a, attempt, known.retries)
             return
         counts.admitted += 1
         if book is not None:
@@ -174,6 +214,8 @@ class Front:
         request_id = f"r{offered}"
         replica.tokens += tokens
         self.live[request_id] = (known.number, ticket, replica, a.at_s)
+        if known.retries is not None and known.retries.timeouts:
+            self._again[request_id] = (a, attempt)
         replica.core.submit(
             Ask(
                 request_id,
@@ -186,11 +228,18 @@ class Front:
                 a.adapter,
                 queue_timeout_s=known.queue_timeout_s,
                 deadline_s=known.deadline_s,
+                is_retry=attempt > 0,
             )
         )
 
     def _reject(
-        self, pool: PoolFront, counts: TenantCounts, a: Arrival, reason: str, now: float
+        self,
+        pool: PoolFront,
+        counts: TenantCounts,
+        a: Arrival,
+        reason: str,
+        now: float,
+        attempt: int,
     ) -> None:
         rejected = counts.rejected
         rejected[reason] = rejected.get(reason, 0) + 1
@@ -203,7 +252,7 @@ class Front:
                 prompt_tokens=a.prompt_tokens,
                 max_tokens=a.max_tokens,
                 arrived_s=a.at_s,
-                is_retry=False,
+                is_retry=attempt > 0,
                 now_s=now,
             )
 
@@ -218,6 +267,11 @@ class Front:
         door = self._pools[replica.pool.name].door
         computed = min(request.high_water, request.prompt_tokens)
         door.settle(ticket, request.produced, now, prompt_tokens=computed)
+        if self._again:
+            again = self._again.pop(request.ask.request_id, None)
+            retries = self._known[ticket.tenant].retries
+            if again is not None and retries is not None and outcome is Outcome.TIMED_OUT:
+                self._retry(*again, retries)
 
     def lost(self, replica: Replica) -> None:
         """Everything under way there has failed; nobody else can say so."""
@@ -228,6 +282,7 @@ class Front:
             pool.book.worker_down(len(gone), now)
         for request_id, (number, ticket, _, arrived_s) in gone:
             del self.live[request_id]
+            self._again.pop(request_id, None)
             pool.door.refund(ticket, now)
             self._columns.lost(number, ticket.prompt_tokens, arrived_s, now)
             if pool.book is not None:

@@ -10,15 +10,16 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from engine.chronicle import KnownAdapter
-from engine.config import PoolSpec, Settings
+from engine.config import PoolSpec, Settings, Tenant
 from engine.core import EngineCore
 from engine.memory.pool import PagePool
 from engine.scheduling.request import Outcome, Request
 from engine.simulation.lanes import Lane
 from engine.simulation.setup import Machine, Setup, adapter_bytes, adapter_pages
-from engine.simulation.workload import Fault
+from engine.simulation.workload import Change, Fault
 from engine.simulation.world import CostRunner, VirtualLink, World
 from telemetry.records import Batch, EngineRun
 from telemetry.views import Identity
@@ -83,6 +84,7 @@ class Replica:
         own = [f for f in setup.faults if (f.pool or first) == pool.name and f.replica == place]
         self._trouble = Trouble(own)
         self._starts = 0
+        self._name = f"{setup.seed}-{setup.policy}-{pool.name}-{place}"
         self._in_step = False
         self._went_s = deque(sorted(f.at_s for f in own if f.kind == "lost"))
         self._back_s = 0.0  # when it answers again
@@ -136,6 +138,17 @@ class Replica:
             self.lane.sleep_until(end_s)
         if not self.up:
             raise ReplicaLost
+
+    def change(self, change: Change, tenants: tuple[Tenant, ...]) -> None:
+        """The policy, or limits that the front applies: in force here and on the record. A worker
+        that is down starts with them."""
+        policy = change.policy or self._setup.policy
+        self._setup = replace(self._setup, policy=policy, tenants=tenants)
+        self._settings = self._setup.settings(self.pool)
+        if self.up:
+            self.core.set_policy(
+                policy, who=change.who, why=change.why, tenants=self._settings.tenants
+            )
 
     # -- being lost
 
@@ -226,9 +239,7 @@ class Replica:
     @property
     def run_id(self) -> str:
         """The run of the present core; another one after it was lost."""
-        return (
-            f"{self._setup.seed}-{self._setup.policy}-{self.pool.name}-{self.place}.{self._starts}"
-        )
+        return f"{self._name}.{self._starts}"
 
     def _start(self) -> EngineCore:
         self._starts += 1

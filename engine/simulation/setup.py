@@ -13,7 +13,7 @@ from engine.config import POLICIES, Limits, PolicyKnobs, PoolSpec, Settings, Ten
 from engine.costs import CostModel, StepFeatures
 from engine.errors import WorkloadError
 from engine.simulation.hardware import PRESETS, Preset
-from engine.simulation.workload import AdapterSpec, Fault, Workload
+from engine.simulation.workload import AdapterSpec, Change, Fault, Retry, Workload
 
 START_UNIX_S = 1_767_225_600.0  # 2026-01-01 00:00 UTC: a simulation's own, so that it repeats
 
@@ -56,6 +56,8 @@ class Setup:
     bucket_s: float = 60.0
     knobs: PolicyKnobs = field(default_factory=PolicyKnobs)
     faults: tuple[Fault, ...] = ()
+    retries: tuple[Retry, ...] = ()
+    changes: tuple[Change, ...] = ()
     start_unix_s: float = START_UNIX_S
 
     def settings(self, pool: PoolSpec) -> Settings:
@@ -137,6 +139,9 @@ def make_setup(
         bucket_s=workload.bucket_s,
         knobs=workload.knobs,
         faults=workload.faults,
+        retries=workload.retries,
+        changes=workload.changes,
+        start_unix_s=(START_UNIX_S if workload.starts_unix_s is None else workload.starts_unix_s),
     )
     check(setup)
     return setup

@@ -21,7 +21,7 @@ from telemetry.records import Batch
 from telemetry.store import Store
 
 
-class _Whole:
+class Whole:
     """A context in which Ctrl-C waits until the end. DuckDB turns one that falls into a commit
     into an error of its own."""
 
@@ -62,7 +62,7 @@ class StoreOut:
         self._inline = Inline(self._store.take)
 
     def submit(self, batch: Batch) -> None:
-        with _Whole():
+        with Whole():
             self._inline.submit(batch)
 
     def __enter__(self) -> StoreOut:
@@ -75,7 +75,7 @@ class StoreOut:
         trace: TracebackType | None,
     ) -> None:
         if kind is None:
-            with _Whole():
+            with Whole():
                 self._store.close()
             return
         # It goes away, and an interrupt may have left it in the middle of a commit: what closing

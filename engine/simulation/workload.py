@@ -8,8 +8,9 @@ engine does. `read_workload` (engine/simulation/workload_read.py does it) makes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from engine.config import Limits, PolicyKnobs, PoolSpec, Tenant
 from engine.costs import CostModel, StepFeatures
@@ -19,6 +20,7 @@ from engine.simulation.lengths import Lengths
 FAULTS = ("slow", "freeze", "lost")
 INCIDENTS = ("fan-out",)
 ADAPTERS_BY = ("request", "tenant")
+CHANGED_LIMITS = ("rpm", "tpm", "concurrency", "queue")  # what a [[change]] may change
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,40 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """What a tenant's clients do when they are turned away (429), or time out where `timeouts`:
+    the same again after `after_s`, `factor` times longer each time, at most `most` times. A
+    client's wait is drawn between (1 - spread) and (1 + spread) of that."""
+
+    tenant: str
+    after_s: float
+    most: int
+    factor: float = 1.0
+    spread: float = 0.5
+    timeouts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Somebody changes what decides, at an instant: the policy, or limits of a tenant. `limits`
+    are (key, new value), None = lifted."""
+
+    at_s: float
+    policy: str | None = None
+    tenant: str | None = None
+    limits: tuple[tuple[str, int | None], ...] = ()
+    who: str = "operator"
+    why: str = ""
+
+    def apply(self, tenant: Tenant) -> Tenant:
+        """The tenant with its new limits; itself where it is not the one."""
+        if tenant.name != self.tenant:
+            return tenant
+        limits: dict[str, Any] = dict(self.limits)
+        return replace(tenant, **limits)
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     name: str
     title: str
@@ -112,6 +148,9 @@ class Workload:
     hardware: str | None = None  # a preset of engine/simulation/hardware.py
     incidents: tuple[Incident, ...] = ()
     faults: tuple[Fault, ...] = ()
+    retries: tuple[Retry, ...] = ()
+    changes: tuple[Change, ...] = ()
+    starts_unix_s: float | None = None  # when its second 0 is; None = as every simulation
 
     @property
     def end_s(self) -> float:

@@ -36,6 +36,7 @@ from engine.simulation.workload import (
     Traffic,
     Workload,
 )
+from engine.simulation.workload_beside import read_beside, read_change, read_retry, read_start
 from engine.simulation.workload_values import read_arrivals, read_lengths
 from telemetry.settings import Reader, SettingsError, read_toml
 
@@ -70,7 +71,10 @@ def _workload(r: Reader, raw: Mapping[str, Any], folder: Path) -> Workload:
     many_adapters, adapter_crowd = _adapters_in_bulk(r.table("adapters"), r.has("adapters"))
     adapters = (*(_adapter(a) for a in r.tables("adapter")), *many_adapters)
     many_tenants, tenant_crowd = _tenants_in_bulk(r.table("tenants"), raw.get("tenants"))
+    own = read_beside(r, raw, folder)
     tenants = (*(read_tenant(t) for t in r.tables("tenant")), *many_tenants)
+    if own is not None:
+        tenants = own.tenants
     _unique(r, "tenant", [t.name for t in tenants])
     _unique(r, "adapter", [a.name for a in adapters])
     names = _Names(
@@ -88,8 +92,8 @@ def _workload(r: Reader, raw: Mapping[str, Any], folder: Path) -> Workload:
     hardware = r.text("hardware", None, choices=PRESETS)
     # What the file's limits leave out is the preset's, where one is named.
     preset = PRESETS[hardware].limits if hardware is not None else Limits()
-    limits = read_limits(r.table("limits"), preset)
-    pools = read_pools(r, limits)
+    limits = own.limits if own is not None else read_limits(r.table("limits"), preset)
+    pools = own.all_pools() if own is not None else read_pools(r, limits)
     for tenant in tenants:
         for name in tenant.adapters:
             if name not in names.adapters:
@@ -114,21 +118,33 @@ def _workload(r: Reader, raw: Mapping[str, Any], folder: Path) -> Workload:
         calm_s=calm_s,
         incident_s=r.number("incident_s", max(0.0, end_s - calm_s), above=0, at_most=LONGEST_S),
         suspect=_suspect(r, names, streams.incidents),
-        bucket_s=r.number("bucket_s", 60.0, at_least=SHORTEST_BUCKET_S, at_most=LONGEST_BUCKET_S),
+        bucket_s=own.bucket_s if own is not None else _bucket_s(r),
         reference_step_s=r.number("reference_step_s", 0.2, at_least=1e-6, at_most=3_600),
         limits=limits,
         tenants=tenants,
         adapters=adapters,
         traffic=tuple(streams.made),
         pools=pools,
-        policy=r.text("policy", "vtc", choices=POLICIES),
-        knobs=read_keys(r.table("policies"), PolicyKnobs),
+        policy=own.policy if own is not None else r.text("policy", "vtc", choices=POLICIES),
+        knobs=own.knobs if own is not None else read_keys(r.table("policies"), PolicyKnobs),
         hardware=hardware,
         incidents=tuple(streams.incidents),
         faults=tuple(_fault(f, pools) for f in r.tables("fault")),
+        retries=tuple(read_retry(t, names.tenants) for t in r.tables("retry")),
+        changes=tuple(
+            read_change(t, table, tenants)
+            for t, table in zip(r.tables("change"), raw.get("change", ()), strict=True)
+        ),
+        starts_unix_s=read_start(r),
     )
+    _unique(r, "retry", [t.tenant for t in workload.retries])
     r.done()
     return workload
+
+
+def _bucket_s(r: Reader) -> float:
+    length: float = r.number("bucket_s", 60.0, at_least=SHORTEST_BUCKET_S, at_most=LONGEST_BUCKET_S)
+    return length
 
 
 def _suspect(r: Reader, names: _Names, incidents: list[Incident]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -11,8 +12,8 @@ from typing import Any
 
 from postmortem.report.model import Report
 
-VERSION = 1
-_INSTANTS = frozenset(
+VERSION = 2
+INSTANTS = frozenset(
     ("start", "end", "onset", "at", "judged_start", "judged_end", "baseline_start", "baseline_end")
 )
 
@@ -32,12 +33,12 @@ def plain(value: Any) -> Any:
         for f in fields(value):
             item = getattr(value, f.name)
             out[f.name] = plain(item)
-            if f.name in _INSTANTS and isinstance(item, float):
+            if f.name in INSTANTS and isinstance(item, float) and math.isfinite(item):
                 out[f"{f.name}_utc"] = datetime.fromtimestamp(item, UTC).isoformat()
         return out
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, frozenset | set):
         return sorted(plain(v) for v in value)

@@ -3,10 +3,12 @@ markup."""
 
 from __future__ import annotations
 
+import re
 from datetime import tzinfo
 
-from postmortem.report.document import Grid, Section, document, title
+from postmortem.report.document import Code, Figure, Grid, Section
 from postmortem.report.model import Report
+from postmortem.report.told import document, title
 from telemetry.plain import safe
 
 _SPECIAL = frozenset("\\`*_[]<>|~&#$")
@@ -41,11 +43,23 @@ def _section(section: Section) -> list[str]:
     for part in section.parts:
         if isinstance(part, Grid):
             blocks.append(_table(part))
+        elif isinstance(part, Code):
+            blocks.append(_fenced(part.lines))
+        elif isinstance(part, Figure):
+            continue  # its numbers follow
         elif isinstance(part, tuple):
             blocks.append("\n".join(f"- {escape(line)}" for line in part))
         else:
             blocks.append(escape(part))
     return blocks
+
+
+def _fenced(lines: tuple[str, ...]) -> str:
+    """A block to copy from, in a fence that is longer than any run of backticks inside."""
+    text = "\n".join(safe(line) for line in lines)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}sh\n{text}\n{fence}"
 
 
 def _table(grid: Grid) -> str:

@@ -6,9 +6,21 @@ Impact, minutes and coverage are over the window asked for; holders are over the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from telemetry.attribution import Attribution, Rise
+from postmortem.report.parts import (
+    Action,
+    Asked,
+    Curve,
+    Heat,
+    Noticed,
+    Prevented,
+    Profile,
+    ReasonWait,
+    Sample,
+)
+from telemetry.attribution import Line, Rise
 from telemetry.baseline import Growth
 from telemetry.findings.finding import Finding
 from telemetry.verdict import Verdict
@@ -51,11 +63,12 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An entry of the timeline."""
+    """An entry of the timeline. `source`: the table whose rows say so, or the finding."""
 
     at: float
     kind: str
     what: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +130,42 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True)
+class Waited:
+    """One hurt tenant's waits (or stalls) over the judged buckets; `charged_s` from the matrix.
+    `lines`: by holder, tenants by excess, then self, capacity, policy and others."""
+
+    tenant: str
+    waited_s: float
+    usual_s: float
+    charged_s: float
+    excess_s: float
+    lines: tuple[Line, ...]
+
+    @property
+    def top(self) -> Line | None:
+        """The line with the largest excess; None where there is no excess."""
+        best = max(self.lines, key=lambda x: x.excess_s, default=None)
+        return best if best is not None and best.excess_s > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Of those hurt, by tenant: what they waited (or stalled: `reasons`) behind whom, over
+    `observed_s` seconds. `pool` is the victims' lines added up. `usual_pace`: how much longer than
+    modelled calm steps take."""
+
+    observed_s: float
+    usual_pace: float
+    reasons: tuple[str, ...]
+    pool: tuple[Line, ...]
+    accounts: Mapping[str, Waited]
+    charges_missing: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """All of it."""
+    """All of it. `one_for`: the tenant for whom the others' names were taken away. `what_if` is
+    the command that runs a what-if, `prevented` what came of one."""
 
     pool: str
     start: float
@@ -129,7 +176,7 @@ class Report:
     synthetic: bool
     verdict: Verdict
     growth: Growth
-    accounts: Attribution
+    accounts: Accounts
     rises: tuple[Rise, ...]
     impact: tuple[Impact, ...]
     timeline: tuple[Moment, ...]
@@ -138,3 +185,15 @@ class Report:
     minutes: tuple[Minute, ...]
     coverage: Coverage
     reconciled: Reconciled
+    curve: Curve
+    reasons: tuple[ReasonWait, ...]
+    heat: Heat
+    profile: Profile
+    worst: tuple[Sample, ...]
+    detection: tuple[Noticed, ...]
+    what_if: str
+    prevented: Prevented | None
+    actions: tuple[Action, ...]
+    questions: tuple[str, ...]
+    asked: tuple[Asked, ...]
+    one_for: str | None = None

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from postmortem.report.document import Grid, document, title
+from postmortem.report.document import Code, Figure, Grid, Part
 from postmortem.report.model import Report
+from postmortem.report.told import document, title
 from telemetry.plain import cells, clip, safe, wrap
 
 NARROWEST = 40
@@ -24,15 +25,25 @@ def render(report: Report, zone: tzinfo | None = None, *, width: int = 80) -> st
         lines += ["", section.title.upper()]
         for part in section.parts:
             if isinstance(part, Grid):
-                lines += [*([""] if lines[-1] else []), *_table(part, width), ""]
-            elif isinstance(part, tuple):
-                for item in part:
-                    lines += wrap("- " + safe(item), width, "  ")
+                lines += [*([""] if lines[-1] else []), *lines_of(part, width), ""]
             else:
-                lines += wrap(safe(part), width)
+                lines += lines_of(part, width)
         if not lines[-1]:
             lines.pop()
     return "\n".join(lines) + "\n"
+
+
+def lines_of(part: Part, width: int) -> list[str]:
+    """One part as lines of at most `width` cells; a figure has none, its numbers follow it."""
+    if isinstance(part, Grid):
+        return _table(part, width)
+    if isinstance(part, Code):
+        return [c for line in part.lines for c in _command(safe(line), width)]
+    if isinstance(part, Figure):
+        return []
+    if isinstance(part, tuple):
+        return [line for item in part for line in wrap("- " + safe(item), width, "  ")]
+    return wrap(safe(part), width)
 
 
 def _table(grid: Grid, width: int) -> list[str]:
@@ -52,6 +63,12 @@ def _table(grid: Grid, width: int) -> list[str]:
         if last not in grid.right and room >= _PROSE_CELLS:
             return _wrapped([head, *rows], [*widths[:-1], room], grid.right)
     return _stacked(head, rows, width)
+
+
+def _command(text: str, width: int) -> list[str]:
+    """Cut at spaces, each cut marked so that a shell takes the lines together."""
+    lines = wrap("  " + text, width - 2, "    ")
+    return [line + " \\" for line in lines[:-1]] + lines[-1:]
 
 
 def _wrapped(

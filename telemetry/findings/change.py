@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from telemetry.case import Case
-from telemetry.findings.finding import Evidence, Finding, Holds, Strength
+from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import clip, name, safe, span_s
 from telemetry.window import Window
 
@@ -52,8 +52,17 @@ def _heard_before(window: Window, at: float) -> bool:
     return any(b.known and b.end <= at for b in window.buckets)
 
 
+def _recorded(case: Case) -> bool:
+    """Whether changes would stand in the rows at all: an engine writes its policy's version into
+    every minute, an imported log does not."""
+    rows = [b.engine for b in case.buckets if b.engine is not None]
+    return not rows or bool(case.window.policies) or any(r.policy_version is not None for r in rows)
+
+
 def change(case: Case) -> Finding:
     """Holds where a change lies at most 10 minutes before the onset."""
+    if not _recorded(case):
+        return missing("change", "the rows do not say which policy was in force")
     if case.incident is None:
         return Finding("change", Holds.NO, "NOT a change: there is no onset to compare it with")
     onset, precision = case.incident.onset, case.incident.bucket_s

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from telemetry.attribution import CAPACITY_HELD
-from telemetry.case import SLOW, Case
+from telemetry.case import Case
+from telemetry.findings.causes import ENGINE, PART, shares
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import percent, times
 
-SOME = 0.15  # of the excess: capacity is more than a side effect
 MOST = 0.5  # of the excess: capacity is the answer whatever the pace says
 
 
 def engine(case: Case) -> Finding:
-    """Holds where capacity holds half of the excess; or where steps are a fifth slower than usual
-    at equal batch and capacity holds more than a side effect (or nobody waited at all)."""
+    """Holds where slow steps hold half of the excess; or where steps are a fifth slower than usual
+    at equal batch, over the incident or up to the worst of it, and hold part of the excess (or
+    nobody waited at all)."""
     pace = case.pace
-    lines = case.lines
-    whole = sum(x.excess_s for x in lines)
-    share = sum(x.share for x in lines if x.holder == CAPACITY_HELD)
+    whole = sum(x.excess_s for x in case.lines)
+    share = shares(case).get(ENGINE, 0.0)
     evidence = (
         Evidence("step time over the model, now", pace.now, "1"),
+        Evidence("step time over the model, up to the worst", case.onset_pace.now, "1"),
         Evidence("step time over the model, usual", pace.usual, "1"),
         Evidence("capacity's share of the excess", share if whole else None, "1"),
     )
@@ -29,9 +29,12 @@ def engine(case: Case) -> Finding:
     if pace.usual is not None:
         against += f", usual {times(pace.usual)}"
     part = f"; capacity {percent(share)} of the excess" if whole else ""
-    slow = pace.slowdown is not None and pace.slowdown >= SLOW
+    worst = case.onset_pace.now
+    if case.slow and worst is not None and worst > pace.now:
+        against += f", {times(worst)} up to the worst"
+    slow = case.slow
     holds = (whole > 0 and share >= MOST) or (
-        slow and bool(case.hurt) and (whole == 0 or share > SOME)
+        slow and bool(case.hurt) and (whole == 0 or share > PART)
     )
     if holds:
         return Finding(

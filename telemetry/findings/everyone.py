@@ -18,7 +18,7 @@ def everyone(case: Case) -> Finding:
     """Holds where three quarters of the tenants, three or more, offer half as much again."""
     if not case.baseline.usable:
         return missing("everyone", "no baseline to compare the demand with")
-    growths = demand_growths(case.buckets, case.baseline)
+    growths = demand_growths(case.buckets, case.baseline, part=case.part)
     if len(growths) < MIN_TENANTS:
         return missing(
             "everyone", f"{len(growths)} active before, {MIN_TENANTS} tenants are needed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from telemetry.case import Case
+from telemetry.evidence import stuck
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import span_s
 from telemetry.window import Bucket
@@ -17,6 +18,8 @@ def frozen(case: Case) -> Finding:
     if not known:
         return missing("frozen", "the age of the last token is missing")
     bucket, age = max(known, key=lambda p: p[1])
+    if age >= FROZEN_S and stuck(case.window, "last_token_age_max_s"):
+        return missing("frozen", f"the age of the last token reads {span_s(age)} in every bucket")
     # A silence that crosses buckets is lost in each of them.
     lost = sum(_lost(b) for b in case.buckets if bucket.start - age - b.length_s <= b.start
                and b.start <= bucket.start)  # fmt: skip

@@ -11,19 +11,23 @@ from collections.abc import Sequence
 
 from telemetry.attribution import CAPACITY_HELD, RESOURCES, SELF_HELD, Line, Rise
 from telemetry.case import WAIT_FLOOR_S, Case
-from telemetry.findings.engine import SOME
+from telemetry.conventions import WAIT_REASONS
+from telemetry.findings.causes import SOME, unheld
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import name, percent, span_s, times
+from telemetry.window import told
 
-NAMED = 0.5  # of the victims' excess
+NAMED = 0.5  # of the victims' excess, but for pages that nobody holds
 RUNNER_UP = 0.5  # the next tenant that rose holds at most this part of the first one's share
 CLOSES = 0.9  # of the victims' waits that the matrix must account for
 
 
 def holder(case: Case) -> Finding:
-    """Holds where a tenant whose use rose holds half of the victims' excess, twice as much as the
-    next such tenant and more than capacity."""
+    """Holds where a tenant whose use rose holds half of the victims' excess that anybody holds,
+    twice as much as the next such tenant and more than capacity."""
     victims = case.victims
+    if not told(case.buckets, (f"wait_{r}_s" for r in WAIT_REASONS)):
+        return missing("holder", "the rows carry no waits, so nobody can be seen to wait behind")
     if not victims:
         return Finding("holder", Holds.NO, "no holder: nobody waits behind another")
     lines = case.lines
@@ -64,7 +68,7 @@ def holder(case: Case) -> Finding:
     evidence += [Evidence(f"{r.resource} over usual", r.ratio, "1") for r in why]
     alone = second <= RUNNER_UP * first.share
     rose = describe(why)
-    if first.share >= NAMED and alone and first.share > capacity:
+    if first.share >= NAMED * (1 - unheld(case)) and alone and first.share > capacity:
         return Finding(
             "holder",
             Holds.YES,
@@ -112,6 +116,22 @@ def _rivals(case: Case, lines: tuple[Line, ...]) -> tuple[Line | None, float]:
             own = account.excess_s * account.share(SELF_HELD)
             held[tenant] = held.get(tenant, 0.0) + own
     return first, max(held.values(), default=0.0) / whole
+
+
+def culprits(case: Case) -> tuple[tuple[str, float], ...]:
+    """Tenants whose use rose and that hold more than a side effect, greatest first, where together
+    they hold what one alone would be named for. Shares are of the excess of those hurt that did not
+    rise themselves, where there are any: culprits wait behind each other too."""
+    bystanders = [v.tenant for v in case.victims if not case.rose(v.tenant)]
+    lines = case.basis.pool(bystanders) if bystanders else ()
+    if not sum(x.excess_s for x in lines):
+        lines = case.lines
+    held = [
+        (x.holder.name, x.share)
+        for x in lines
+        if x.holder.is_tenant and x.share >= SOME and case.rose(x.holder.name)
+    ]
+    return tuple(held) if sum(s for _, s in held) >= NAMED else ()
 
 
 def closure(case: Case) -> float | None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from telemetry.case import Case, Victim
+from telemetry.conventions import WAIT_REASONS
 from telemetry.findings.finding import Evidence, Finding, Holds, missing
 from telemetry.plain import name, percent, span_s
+from telemetry.window import told
+
+TOLD_BY = ("slo_eligible", "slo_missed", *(f"wait_{r}_s" for r in WAIT_REASONS))
 
 
 def hurt(case: Case) -> Finding:
@@ -13,6 +17,8 @@ def hurt(case: Case) -> Finding:
         return missing("hurt", "no engine was heard in this window")
     if not case.baseline.usable:
         return missing("hurt", case.baseline.problem or "no baseline")
+    if not told(case.buckets, TOLD_BY):
+        return missing("hurt", "the rows carry neither waits nor targets kept or missed")
     victims = case.victims
     if not victims:
         if case.hurt:

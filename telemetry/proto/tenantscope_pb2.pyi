@@ -154,20 +154,167 @@ class SetPolicyReply(_message.Message):
     def __init__(self, version: _Optional[int] = ..., previous: _Optional[str] = ...) -> None: ...
 
 class RecentRequest(_message.Message):
-    __slots__ = ("from_unix_s", "to_unix_s")
+    __slots__ = ("from_unix_s", "to_unix_s", "after")
     FROM_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     TO_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     from_unix_s: float
     to_unix_s: float
-    def __init__(self, from_unix_s: _Optional[float] = ..., to_unix_s: _Optional[float] = ...) -> None: ...
+    after: int
+    def __init__(self, from_unix_s: _Optional[float] = ..., to_unix_s: _Optional[float] = ..., after: _Optional[int] = ...) -> None: ...
 
 class RecentReply(_message.Message):
-    __slots__ = ("metrics", "logs")
+    __slots__ = ("metrics", "logs", "cursor", "more", "run_id")
     METRICS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     metrics: _containers.RepeatedScalarFieldContainer[bytes]
     logs: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, metrics: _Optional[_Iterable[bytes]] = ..., logs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    cursor: int
+    more: bool
+    run_id: str
+    def __init__(self, metrics: _Optional[_Iterable[bytes]] = ..., logs: _Optional[_Iterable[bytes]] = ..., cursor: _Optional[int] = ..., more: _Optional[bool] = ..., run_id: _Optional[str] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("sort", "ascending", "filter", "n", "every_s", "window_s")
+    SORT_FIELD_NUMBER: _ClassVar[int]
+    ASCENDING_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    N_FIELD_NUMBER: _ClassVar[int]
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    sort: str
+    ascending: bool
+    filter: str
+    n: int
+    every_s: float
+    window_s: float
+    def __init__(self, sort: _Optional[str] = ..., ascending: _Optional[bool] = ..., filter: _Optional[str] = ..., n: _Optional[int] = ..., every_s: _Optional[float] = ..., window_s: _Optional[float] = ...) -> None: ...
+
+class WatchColumn(_message.Message):
+    __slots__ = ("name", "unit", "kind", "meaning")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MEANING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    unit: str
+    kind: str
+    meaning: str
+    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., kind: _Optional[str] = ..., meaning: _Optional[str] = ...) -> None: ...
+
+class WatchRow(_message.Message):
+    __slots__ = ("tenant", "values")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, tenant: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class WatchPool(_message.Message):
+    __slots__ = ("engine", "pool", "heard_age_s", "observed_s", "counted", "provisional", "tenants", "values")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    HEARD_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_S_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    PROVISIONAL_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    pool: str
+    heard_age_s: float
+    observed_s: float
+    counted: bool
+    provisional: bool
+    tenants: int
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, engine: _Optional[str] = ..., pool: _Optional[str] = ..., heard_age_s: _Optional[float] = ..., observed_s: _Optional[float] = ..., counted: _Optional[bool] = ..., provisional: _Optional[bool] = ..., tenants: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class WatchFrame(_message.Message):
+    __slots__ = ("at_unix_s", "from_unix_s", "to_unix_s", "columns", "rows", "others", "others_tenants", "tenants", "matched", "pools", "provisional", "partial", "dropped")
+    AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    FROM_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    TO_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    PROVISIONAL_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    at_unix_s: float
+    from_unix_s: float
+    to_unix_s: float
+    columns: _containers.RepeatedCompositeFieldContainer[WatchColumn]
+    rows: _containers.RepeatedCompositeFieldContainer[WatchRow]
+    others: WatchRow
+    others_tenants: int
+    tenants: int
+    matched: int
+    pools: _containers.RepeatedCompositeFieldContainer[WatchPool]
+    provisional: bool
+    partial: _containers.RepeatedScalarFieldContainer[str]
+    dropped: int
+    def __init__(self, at_unix_s: _Optional[float] = ..., from_unix_s: _Optional[float] = ..., to_unix_s: _Optional[float] = ..., columns: _Optional[_Iterable[_Union[WatchColumn, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[WatchRow, _Mapping]]] = ..., others: _Optional[_Union[WatchRow, _Mapping]] = ..., others_tenants: _Optional[int] = ..., tenants: _Optional[int] = ..., matched: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[WatchPool, _Mapping]]] = ..., provisional: _Optional[bool] = ..., partial: _Optional[_Iterable[str]] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class TailRequest(_message.Message):
+    __slots__ = ("kinds", "tenants", "from_unix_s")
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    FROM_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    tenants: _containers.RepeatedScalarFieldContainer[str]
+    from_unix_s: float
+    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., from_unix_s: _Optional[float] = ...) -> None: ...
+
+class TailRow(_message.Message):
+    __slots__ = ("table", "row", "dropped")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    row: Row
+    dropped: int
+    def __init__(self, table: _Optional[str] = ..., row: _Optional[_Union[Row, _Mapping]] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class ExportWindowRequest(_message.Message):
+    __slots__ = ("from_unix_s", "to_unix_s", "tables", "format")
+    FROM_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    TO_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    from_unix_s: float
+    to_unix_s: float
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    format: str
+    def __init__(self, from_unix_s: _Optional[float] = ..., to_unix_s: _Optional[float] = ..., tables: _Optional[_Iterable[str]] = ..., format: _Optional[str] = ...) -> None: ...
+
+class ExportWindowChunk(_message.Message):
+    __slots__ = ("rows", "partial", "file", "data", "last")
+    class RowsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.ScalarMap[str, int]
+    partial: _containers.RepeatedScalarFieldContainer[str]
+    file: str
+    data: bytes
+    last: bool
+    def __init__(self, rows: _Optional[_Mapping[str, int]] = ..., partial: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., data: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
     __slots__ = ("name", "parameters")
@@ -227,17 +374,23 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoReply(_message.Message):
-    __slots__ = ("path", "pid", "batches", "rows", "refused_points", "last_ingest_unix_s")
+    __slots__ = ("path", "pid", "batches", "rows", "refused_points", "last_ingest_unix_s", "unknown_points", "repeated_points", "baseline_points")
     PATH_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_POINTS_FIELD_NUMBER: _ClassVar[int]
     LAST_INGEST_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_POINTS_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_POINTS_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_POINTS_FIELD_NUMBER: _ClassVar[int]
     path: str
     pid: int
     batches: int
     rows: int
     refused_points: int
     last_ingest_unix_s: float
-    def __init__(self, path: _Optional[str] = ..., pid: _Optional[int] = ..., batches: _Optional[int] = ..., rows: _Optional[int] = ..., refused_points: _Optional[int] = ..., last_ingest_unix_s: _Optional[float] = ...) -> None: ...
+    unknown_points: int
+    repeated_points: int
+    baseline_points: int
+    def __init__(self, path: _Optional[str] = ..., pid: _Optional[int] = ..., batches: _Optional[int] = ..., rows: _Optional[int] = ..., refused_points: _Optional[int] = ..., last_ingest_unix_s: _Optional[float] = ..., unknown_points: _Optional[int] = ..., repeated_points: _Optional[int] = ..., baseline_points: _Optional[int] = ...) -> None: ...

@@ -55,6 +55,11 @@ class WorkerStub:
                 request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.RecentRequest.SerializeToString,
                 response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.RecentReply.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/tenantscope.v1.Worker/Watch',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.FromString,
+                _registered_method=True)
 
 
 class WorkerServicer:
@@ -87,6 +92,13 @@ class WorkerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """The tenants now, ranked, from memory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +121,11 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Recent,
                     request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.RecentRequest.FromString,
                     response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.RecentReply.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -230,6 +247,33 @@ class Worker:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tenantscope.v1.Worker/Watch',
+            telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class StoreStub:
     """The store process. Serves OTLP (metrics, logs) on the same socket.
@@ -256,6 +300,21 @@ class StoreStub:
                 request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRequest.SerializeToString,
                 response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRows.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/tenantscope.v1.Store/Watch',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.FromString,
+                _registered_method=True)
+        self.Tail = channel.unary_stream(
+                '/tenantscope.v1.Store/Tail',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.TailRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.TailRow.FromString,
+                _registered_method=True)
+        self.ExportWindow = channel.unary_stream(
+                '/tenantscope.v1.Store/ExportWindow',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowChunk.FromString,
+                _registered_method=True)
 
 
 class StoreServicer:
@@ -281,6 +340,28 @@ class StoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """The tenants now, ranked at the server: a frame at once, then one every `every_s`. A watcher
+        that is slow misses frames and is told how many; nothing is queued for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tail(self, request, context):
+        """Events and policies: the stored ones since `from_unix_s`, then as they are committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportWindow(self, request, context):
+        """A window as files, in chunks; the first message says what comes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -298,6 +379,21 @@ def add_StoreServicer_to_server(servicer, server):
                     servicer.Maintain,
                     request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRequest.FromString,
                     response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.QueryRows.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.SerializeToString,
+            ),
+            'Tail': grpc.unary_stream_rpc_method_handler(
+                    servicer.Tail,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.TailRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.TailRow.SerializeToString,
+            ),
+            'ExportWindow': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportWindow,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowChunk.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -382,6 +478,87 @@ class Store:
             '/tenantscope.v1.Store/Maintain',
             telemetry_dot_proto_dot_tenantscope__pb2.QueryRequest.SerializeToString,
             telemetry_dot_proto_dot_tenantscope__pb2.QueryRows.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tenantscope.v1.Store/Watch',
+            telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tail(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tenantscope.v1.Store/Tail',
+            telemetry_dot_proto_dot_tenantscope__pb2.TailRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.TailRow.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportWindow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tenantscope.v1.Store/ExportWindow',
+            telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowChunk.FromString,
             options,
             channel_credentials,
             insecure,

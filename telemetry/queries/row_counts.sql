@@ -18,3 +18,7 @@ UNION ALL
 SELECT 'engine_run' AS name, count(*) AS rows FROM engine_run
 UNION ALL
 SELECT 'adapter' AS name, count(*) AS rows FROM adapter
+UNION ALL
+SELECT 'foreign_metric' AS name, count(*) AS rows FROM foreign_metric
+UNION ALL
+SELECT 'series_state' AS name, count(*) AS rows FROM series_state

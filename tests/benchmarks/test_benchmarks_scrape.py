@@ -29,5 +29,7 @@ def test_a_small_scrape_is_measured_and_sees_no_reset():
     assert done.returncode == 0, done.stderr
     same, invented = json.loads(done.stdout)["results"]
     assert same["resets"] == invented["resets"] == 0
+    assert same["unlisted_labels"] == invented["unlisted_labels"] == 0
+    assert same["named"] > 0
     assert same["series"] > invented["series"] > 0
     assert same["text_bytes"] > 0 < same["openmetrics_bytes"]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from postmortem import asking
 from postmortem.cli import postmortem
 from telemetry.conventions import Emitter
 from telemetry.otlp import encode
 from telemetry.records import Batch
+from telemetry.server import StoreServer
 from telemetry.store import Store
 from tests.telemetry.synthetic_rows import T0, Pool
 
@@ -156,3 +159,63 @@ def test_a_store_that_does_not_answer_is_worth_trying_again(tmp_path: Path):
 def test_help_teaches_by_examples(command: list[str]):
     help_text = CliRunner().invoke(postmortem, [*command, "--help"]).stdout
     assert "tenantscope postmortem report --store" in help_text
+
+
+@pytest.mark.parametrize("command", ["report", "find", "compare", "whatif", "watch", "import"])
+def test_every_command_is_listed_and_teaches_by_an_example(command: str):
+    assert f"  {command}" in CliRunner().invoke(postmortem, ["--help"]).stdout
+    help_text = CliRunner().invoke(postmortem, [command, "--help"]).stdout
+    assert f"tenantscope postmortem {command} " in help_text
+
+
+def test_a_page_comes_out_of_a_store(store: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    out = tmp_path / "report.html"
+    result = ask(store, "--format", "html", "-o", str(out))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "making the code that draws charts, once" in result.stderr
+    assert out.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_store_and_an_address_at_once_are_a_usage_error(store: Path):
+    result = ask(store, "--connect", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "one of them" in result.stderr
+
+
+def test_of_a_store_that_ended_long_ago_a_time_of_day_is_that_of_its_last_day(monkeypatch):
+    ended = T0 + 180.0
+    begin = time.strftime("%H:%M:%S", time.localtime(T0 + 80))
+    monkeypatch.setattr(time, "time", lambda: ended + 30 * 86400)
+    assert asking.bounds_of(begin, "end", (T0, ended)) == (T0 + 80, ended)
+
+
+def test_a_what_if_that_cannot_conclude_says_so_in_the_report(store: Path):
+    result = ask(store, "--what-if", "--budget-s", "5")
+    assert result.exit_code == 0
+    flat = " ".join(result.stdout.split())
+    assert "WHAT WOULD HAVE PREVENTED IT No conclusion" in flat
+
+
+def test_a_live_store_gives_the_same_report(tmp_path: Path):
+    pool = Pool().calm(0, 12).flood(12, 18)
+    for i in range(18):
+        pool.request(pool.at(i), "y", i, 6.0 if i >= 12 else 0.3)
+    fill(tmp_path / "s", pool)
+    window = ("--from", str(T0 + 80), "--to", str(T0 + 180), "--format", "json")
+    closed = json.loads(ask(tmp_path / "s", *window).stdout)
+    with Store.open(tmp_path / "s") as store:
+        server = StoreServer(store, f"unix:{tmp_path}/sock")
+        server.start()
+        try:
+            result = CliRunner().invoke(
+                postmortem, ["report", "--connect", f"unix:{tmp_path}/sock", *window]
+            )
+        finally:
+            server.stop(0.2)
+    live = json.loads(result.stdout)
+    for body in (closed, live):  # the commands name where it was asked
+        body["what_if"] = body["asked"] = None
+        for sample in body["worst"]:
+            sample["command"] = None
+    assert live == closed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -135,3 +135,93 @@ def test_every_instant_the_report_prints_can_be_given_back_to_it(at_s: int, zone
     else:
         near = read_time(printed, now=NOW, span=SPAN, zone=tz)
         assert datetime.fromtimestamp(near, UTC) == datetime.fromtimestamp(at_s, UTC)
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+class Changing(tzinfo):
+    """A zone that changes by half an hour at an odd hour, as no shipped one does: forward on 10
+    June at 02:00, back on 20 October at 03:15 (of summer)."""
+
+    def _summer(self, moment: datetime) -> bool | None:
+        """None in the half hour that comes twice."""
+        first = datetime(moment.year, 6, 10, 2)
+        last = datetime(moment.year, 10, 20, 2, 45)
+        bare = moment.replace(tzinfo=None)
+        if last <= bare < last + timedelta(minutes=30):
+            return None
+        return first <= bare < last
+
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        return timedelta(hours=1) + self.dst(moment)
+
+    def dst(self, moment: datetime | None) -> timedelta:
+        assert moment is not None
+        summer = self._summer(moment)
+        on = moment.fold == 0 if summer is None else summer
+        return timedelta(minutes=30 if on else 0)
+
+    def tzname(self, moment: datetime | None) -> str:
+        return "SUM" if self.dst(moment) else "WIN"
+
+    def fromutc(self, moment: datetime) -> datetime:
+        for fold, hours in ((0, 1.5), (1, 1.0)):
+            local = (moment + timedelta(hours=hours)).replace(fold=fold)
+            if self.utcoffset(local) == timedelta(hours=hours):
+                return local
+        return moment + timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"),
+    [
+        (BERLIN, (2026, 3, 29), 23.0),
+        (BERLIN, (2026, 10, 25), 25.0),
+        (Changing(), (2026, 6, 10), 23.5),
+        (Changing(), (2026, 10, 20), 24.5),
+    ],
+)
+def test_a_day_on_which_clocks_change_is_as_long_as_it_is(zone, day, hours):
+    now = datetime(*day, tzinfo=zone).timestamp() + 3 * 86400
+    date = f"{day[0]}-{day[1]:02}-{day[2]:02}"
+    first, last = read_bounds(f"{date}T00:00", "24:00", now=now, span=(0, now), zone=zone)
+    assert (last - first) / 3600 == hours
+
+
+def test_the_hour_that_comes_twice_is_told_apart_by_the_zones_name():
+    now = datetime(2026, 10, 25, 12, tzinfo=BERLIN).timestamp()
+    asked = [
+        read_time(f"2026-10-25 02:30 {name}", now=now, span=(0, now), zone=BERLIN)
+        for name in ("CEST", "CET")
+    ]
+    assert asked[1] - asked[0] == 3600
+    assert [when(t, BERLIN) for t in asked] == [
+        "2026-10-25 02:30:00 CEST", "2026-10-25 02:30:00 CET",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", [BERLIN, Changing()])
+@pytest.mark.parametrize("day", [(2026, 3, 29), (2026, 6, 10), (2026, 10, 20), (2026, 10, 25)])
+def test_a_window_over_a_change_of_clocks_is_never_back_to_front(zone, day):
+    morning = datetime(*day, 9, tzinfo=zone).timestamp()
+    span = (morning - 86400, morning)
+    for begin, end in (("23:30", "03:30"), ("01:30", "03:30"), ("02:50", "03:10")):
+        first, last = read_bounds(begin, end, now=morning, span=span, zone=zone)
+        assert first < last <= morning
+        assert last - first < 6 * 3600
+
+
+def test_a_time_that_a_change_of_clocks_leaves_out_is_the_instant_of_the_change():
+    """02:30 does not come on that day."""
+    now = datetime(2026, 3, 29, 12, tzinfo=BERLIN).timestamp()
+    read = read_time("2026-03-29T02:30", now=now, span=(0, now), zone=BERLIN)
+    assert when(read, BERLIN) == "2026-03-29 03:00:00 CEST"
+
+
+def test_the_last_half_hour_is_half_an_hour_over_a_change_of_clocks():
+    end = datetime(2026, 10, 25, 2, 10, tzinfo=BERLIN, fold=1).timestamp()
+    now = end + 3600
+    first, last = read_bounds("last 30m", "end", now=now, span=(0, end), zone=BERLIN)
+    assert last - first == 1800
+    assert when(first, BERLIN) == "2026-10-25 02:40:00 CEST"

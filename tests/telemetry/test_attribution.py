@@ -207,8 +207,8 @@ def test_slowness_that_calm_buckets_have_too_is_no_lost_capacity():
     is slower than that stays."""
     from types import SimpleNamespace
 
-    from telemetry.attribution import _with_usual_pace
-    from telemetry.window import Cell
+    from telemetry.charged import Catalogue, Cell
+    from telemetry.held import with_usual_pace
 
     cells = {
         Cell("v", "slot", "tenant", "x"): 6.0,
@@ -216,12 +216,13 @@ def test_slowness_that_calm_buckets_have_too_is_no_lost_capacity():
         Cell("v", "slot", "capacity", ""): 8.0,
         Cell("v", "kv", "capacity", ""): 3.0,
     }
-    bucket = SimpleNamespace(matrix=cells, engine=SimpleNamespace(busy_s=10.0, predicted_s=5.0))
-    same = _with_usual_pace(bucket, 2.0)
+    charges = Catalogue().encode(cells)
+    bucket = SimpleNamespace(engine=SimpleNamespace(busy_s=10.0, predicted_s=5.0))
+    same = with_usual_pace(bucket, charges, 2.0)
     assert same[Cell("v", "slot", "capacity", "")] == 0
     assert same[Cell("v", "slot", "tenant", "x")] == pytest.approx(12.0)
     assert same[Cell("v", "kv", "capacity", "")] == 3.0, "free pages are no matter of pace"
-    half = _with_usual_pace(bucket, 1.5)
+    half = with_usual_pace(bucket, charges, 1.5)
     assert half[Cell("v", "slot", "capacity", "")] == pytest.approx(4.0)
     assert sum(half.values()) == pytest.approx(sum(cells.values()))
-    assert _with_usual_pace(bucket, 1.0) is cells
+    assert with_usual_pace(bucket, charges, 1.0) is charges

@@ -34,6 +34,21 @@ POOL = {
     "left_open": 0,
 }
 DISK = sizes.Forecast(3, 1e6, None, None, 1 << 40)
+LOST = {"engine": "e1", "run_id": "r", "batches": 3, "times": 1, "last_at": 1.0, "detail": "x"}
+
+
+def door(days: float | None = 40.0, answers: bool = True) -> dict[str, Any]:
+    """A listener with TLS, as the store tells of it and the doctor has knocked at it."""
+    ends = None if days is None else NOW + days * 86_400
+    return {
+        "address": "h:1",
+        "tls": True,
+        "tokens": True,
+        "certificate_ends_unix_s": ends,
+        "answers": answers,
+    }
+
+
 WELL = doctor.Facts(
     NOW,
     "/s",
@@ -60,6 +75,7 @@ def test_a_store_in_order_has_nothing_to_do() -> None:
     assert not any(c.do for c in checks)
     assert {c.what for c in checks} == {
         "owner", "lag", "gaps", "skew", "open", "refused", "loss", "disk", "quarantine", "settings",
+        "ports", "certificates", "senders",
     }  # fmt: skip
 
 
@@ -88,6 +104,16 @@ def test_a_store_in_order_has_nothing_to_do() -> None:
         ({"aside": ("2027-01-15: request moved",)}, "quarantine", "bad", "2027-01-15: request"),
         ({"missing": ("2027-01-15: event.parquet",)}, "quarantine", "bad", "is missing"),
         ({"settings_problem": "request = 0"}, "settings", "bad", "request = 0"),
+        ({"elsewhere": True, "disk": None}, "disk", "ok", "on another machine"),
+        ({"listeners": (door(answers=False),)}, "ports", "bad", "no connection is taken at h:1"),
+        ({"listeners": (door(),)}, "ports", "ok", "1 answer: h:1"),
+        ({"listeners": (door(),)}, "certificates", "ok", "40 days left"),
+        ({"listeners": (door(), door(20))}, "certificates", "warn", "20 days left"),
+        ({"listeners": (door(2),)}, "certificates", "bad", "2 days left"),
+        ({"listeners": (door(-2),)}, "certificates", "bad", "ended 2 days ago"),
+        ({"listeners": (door(None),)}, "certificates", "bad", "cannot be read"),
+        ({"lost": (LOST, {**LOST, "engine": "e2", "batches": 9, "last_at": 2.0, "detail": "full"})},
+         "senders", "warn", "e2 9, e1 3; the last: full"),
     ],
 )  # fmt: skip
 def test_each_thing_that_is_not_well_is_named_with_what_to_do(
@@ -156,6 +182,22 @@ def test_a_live_store_is_asked(folder: Path, tmp_path: Path) -> None:
         assert (facts.answers, facts.owner_pid) == (True, os.getpid())
         assert levels(facts) == {"gaps": "warn", "open": "warn", "loss": "warn"}
     server.stop(0.2)
+
+
+def test_a_store_on_another_machine_is_asked_and_its_disk_is_left_to_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(folder)
+    server = StoreServer(store, f"unix:{tmp_path}/s")
+    server.start()
+    info = replace(store.info(), path="/nowhere/there")
+    monkeypatch.setattr(store, "info", lambda: info)
+    facts = doctor.examine(server.address, now_unix_s=T0 + 420)
+    server.stop(0.2)
+    assert (facts.elsewhere, facts.folder) == (True, "/nowhere/there")
+    assert levels(facts) == {"gaps": "warn", "open": "warn", "loss": "warn"}
+    for what in ("disk", "quarantine"):
+        assert "on another machine" in check(facts, what).says
 
 
 def test_an_owner_that_does_not_answer_is_bad(folder: Path) -> None:

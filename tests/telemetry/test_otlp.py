@@ -16,6 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
 from telemetry.errors import MalformedBatch
 from telemetry.otlp import Decoded, decode_logs, decode_metrics, encode
+from telemetry.otlp_rows import ROWS_A_REQUEST
 from telemetry.records import Batch
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (
@@ -155,10 +156,6 @@ def set_fraction(_: Any, m: Any) -> None:
     m["prompt_tokens"].sum.data_points[0].as_double = 1.5
 
 
-def set_unknown(_: Any, m: Any) -> None:
-    m["service"].name = "tenantscope.tenant_minute.no_such_column"
-
-
 def set_cumulative(_: Any, m: Any) -> None:
     m["service"].sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
 
@@ -196,6 +193,63 @@ def set_no_value(_: Any, m: Any) -> None:
     m["service"].sum.data_points[0].ClearField("as_double")
 
 
+def set_minus_infinite(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].as_double = float("-inf")
+
+
+def set_2_63(_: Any, m: Any) -> None:
+    m["prompt_tokens"].sum.data_points[0].as_double = 2.0**63
+
+
+def set_whole_double(_: Any, m: Any) -> None:
+    m["prompt_tokens"].sum.data_points[0].as_double = 4.0
+
+
+def set_huge_count(_: Any, m: Any) -> None:
+    point = m["ttft"].histogram.data_points[0]
+    point.bucket_counts[0], point.count = 1 << 63, (1 << 63) + 7
+
+
+def set_counts_that_overflow(_: Any, m: Any) -> None:
+    point = m["ttft"].histogram.data_points[0]
+    del point.bucket_counts[:]
+    point.bucket_counts.extend([(1 << 64) - 1] * 21)
+    point.count = (1 << 64) - 21
+
+
+def set_start_after_end(_: Any, m: Any) -> None:
+    point = m["service"].sum.data_points[0]
+    point.start_time_unix_nano, point.time_unix_nano = (
+        point.time_unix_nano,
+        point.start_time_unix_nano,
+    )
+
+
+def set_no_end(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].time_unix_nano = 0
+
+
+def set_year_2262(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].start_time_unix_nano = (1 << 63) - 1
+
+
+def set_last_instant(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].start_time_unix_nano = (1 << 64) - 1
+
+
+def set_tenant_twice(_: Any, m: Any) -> None:
+    point = m["service"].sum.data_points[0]
+    point.attributes.add().CopyFrom(point.attributes[0])
+
+
+def set_numeric_tenant(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].attributes[0].value.int_value = 7
+
+
+def set_long_tenant(_: Any, m: Any) -> None:
+    m["service"].sum.data_points[0].attributes[0].value.string_value = "x" * 10_000_000
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -203,7 +257,6 @@ def set_no_value(_: Any, m: Any) -> None:
         (set_infinite, "inf: expected a finite number"),
         (set_negative, "a delta sum cannot be negative"),
         (set_fraction, "1.5: expected an integer"),
-        (set_unknown, "no_such_column' is not in the vocabulary"),
         (set_cumulative, "not delta"),
         (set_gauge, "came as gauge: expected sum"),
         (set_no_tenant, "a point without tenantscope.tenant"),
@@ -213,6 +266,18 @@ def set_no_value(_: Any, m: Any) -> None:
         (set_other_bounds, "bounds other than the vocabulary's"),
         (set_wrong_count, "buckets add up to 8, the count says 9"),
         (set_no_value, "a point without a value"),
+        (set_minus_infinite, "-inf: expected a finite number"),
+        (set_2_63, "9.223372036854776e+18: expected an integer"),
+        (set_whole_double, "4.0: expected an integer"),
+        (set_huge_count, "the count says"),
+        (set_counts_that_overflow, "the count says"),
+        (set_start_after_end, "in a bucket of 60.0 s"),
+        (set_no_end, "in a bucket of 60.0 s"),
+        (set_year_2262, "not an instant"),
+        (set_last_instant, "not an instant"),
+        (set_tenant_twice, "stands there twice"),
+        (set_numeric_tenant, "a point without tenantscope.tenant"),
+        (set_long_tenant, "a name of 10000000 characters: expected at most 1024"),
     ],
 )
 def test_a_malformed_point_is_counted_and_sinks_nothing_else(change: Any, reason: str) -> None:
@@ -270,14 +335,6 @@ def spoilt_log(change: Any) -> Decoded:
     return decode_logs(parsed.SerializeToString())
 
 
-def rename(record: Any, _: Any) -> None:
-    record.event_name = "tenantscope.nothing"
-
-
-def foreign(record: Any, _: Any) -> None:
-    record.event_name = "request"
-
-
 def text_ttft(_: Any, a: Any) -> None:
     a["ttft_s"].value.string_value = "0.5"
 
@@ -290,6 +347,22 @@ def far_arrival(_: Any, a: Any) -> None:
     a["arrived"].value.int_value = 1 << 62
 
 
+def other_attribute(record: Any, _: Any) -> None:
+    record.attributes.add(key="tenantscope.request.mood").value.string_value = "good"
+
+
+def twice(record: Any, a: Any) -> None:
+    record.attributes.add().CopyFrom(a["ttft_s"])
+
+
+def other_engine(record: Any, _: Any) -> None:
+    record.attributes.add(key="tenantscope.request.engine").value.string_value = "e2"
+
+
+def long_text(_: Any, a: Any) -> None:
+    a["outcome"].value.string_value = "x" * 70_000
+
+
 def no_outcome(_: Any, a: Any) -> None:
     a["outcome"].key = "tenantscope.request.adapter"
 
@@ -297,8 +370,10 @@ def no_outcome(_: Any, a: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (rename, "'tenantscope.nothing' is not in the vocabulary"),
-        (foreign, "'request' is not in the vocabulary"),
+        (other_attribute, "'tenantscope.request.mood' is not in the vocabulary"),
+        (twice, "stands there twice"),
+        (other_engine, "tenantscope.request.engine stands there twice"),
+        (long_text, "70000 characters: expected at most 65536"),
         (text_ttft, "'0.5': expected DOUBLE"),
         (nan_ttft, "nan: expected DOUBLE"),
         (far_arrival, "expected TIMESTAMP"),
@@ -331,3 +406,29 @@ def test_what_rounding_leaves_below_zero_is_zero_and_a_negative_sum_is_still_ref
     assert arrives(-2e-19).rows("tenant_minute") == [minute("a", stall_s=0.0, output_tokens=3)]
     assert arrives(-2e-19).refused == 0
     assert arrives(-0.001).refused == 1
+
+
+def test_the_largest_whole_number_is_kept_and_minus_nothing_is_nothing() -> None:
+    metrics, _ = encode(batch(minute("a", prompt_tokens=(1 << 63) - 1, service=-0.0)))
+    assert metrics is not None
+    [row] = decode_metrics(metrics).rows("tenant_minute")
+    assert (row.prompt_tokens, repr(row.service)) == ((1 << 63) - 1, "0.0")
+
+
+def test_a_request_of_too_many_tenants_keeps_the_first_and_says_how_many_it_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ROWS_A_REQUEST, "tenant_minute", 3)
+    metrics, _ = encode(batch(*(minute(f"t{i}", prompt_tokens=i, finished=1) for i in range(5))))
+    assert metrics is not None
+    decoded = decode_metrics(metrics)
+    assert [r.tenant for r in decoded.rows("tenant_minute")] == ["t0", "t1", "t2"]
+    assert (decoded.accepted, decoded.refused) == (6, 4)
+    assert "more than 3 rows in a request" in decoded.reasons[0]
+
+
+def test_text_that_is_no_utf_8_is_no_request() -> None:
+    metrics, _ = encode(batch(minute("a-tenant", prompt_tokens=1)))
+    assert metrics is not None
+    with pytest.raises(MalformedBatch, match="are not an ExportMetricsServiceRequest"):
+        decode_metrics(metrics.replace(b"a-tenant", b"a-ten\xff\xfet"))

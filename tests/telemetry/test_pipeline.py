@@ -117,7 +117,24 @@ def test_what_the_store_can_never_take_is_dropped_and_counted() -> None:
     assert out.flush(10)
     assert sink.seqs() == [2]
     stats = out.close()
-    assert (stats.sent, stats.lost, stats.last_error) == (1, 1, "no")
+    assert (stats.lost, stats.last_error) == (1, "no")
+
+
+def test_what_was_lost_is_told_to_the_store_once_it_answers_again() -> None:
+    sink = Sink()
+    sink.error = MalformedBatch("no \ud800")
+    out = exporter(sink)
+    for n in (1, 2, 3):
+        out.submit(batch(minute("a", output_tokens=n), seq=n))
+    assert out.flush(10)
+    sink.error = None
+    for n in (4, 5):
+        out.submit(batch(minute("a", output_tokens=n), seq=n))
+        assert out.flush(10)
+    assert out.close().lost == 3
+    told = [row for kind, b in sink.taken if kind == "logs" for row in b.logs]
+    assert [(r.kind, r.value, r.engine) for r in told] == [("lost", 3.0, "e1")]
+    assert told[0].detail == "the worker gave up 3 batches: no \\ud800"
 
 
 def test_a_sink_that_breaks_in_an_unforeseen_way_is_given_up_after_some_tries() -> None:

@@ -104,6 +104,16 @@ def test_every_family_is_there_with_the_vocabularys_help_even_with_nothing_heard
         assert families[one.name].unit == one.unit
 
 
+@pytest.mark.parametrize("request_id", ['f"x', "back\\slash", "two\nlines"])
+def test_a_request_id_that_would_need_escapes_costs_no_scrape(request_id: str):
+    heard = counting("a")
+    row = replace(request(1, ttft_s=0.3, first_token=T0 + 1, ended=T0 + 2), request_id=request_id)
+    heard.hear([batch(minute("a", ttft=COUNTS), row)], T0)
+    found = samples(parse_openmetrics(openmetrics(heard)))
+    bucket = "tenantscope_tenant_ttft_seconds_bucket"
+    assert found[of_tenant(bucket, "a", le="+Inf")] == sum(COUNTS)
+
+
 def test_a_request_is_the_exemplar_of_the_bucket_it_fell_into():
     heard = counting("a")
     asked = request(1, ttft_s=0.3, tpot_s=0.015, first_token=T0 + 1, ended=T0 + 2)
@@ -159,7 +169,7 @@ def test_names_are_data_in_both_formats(odd: str):
     assert samples(parse_text(text(heard)))[key] == 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.tuples(
         *(any_rows(TABLES[t]) for t in ("tenant_minute", "engine_minute", "interference_minute")),

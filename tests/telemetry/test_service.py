@@ -38,12 +38,13 @@ class Process:
 
     def __init__(self, store: Path, listen: str) -> None:
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "telemetry.service", "--store", str(store), "--listen", listen],
+            [sys.executable, "-m", "telemetry.service", "--store", str(store), "--listen", listen,
+             "--any-date"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-        )
+        )  # fmt: skip
         assert self._popen.stdout is not None
         self.said = self._popen.stdout.readline().strip()
 
@@ -241,7 +242,7 @@ def test_a_closing_store_says_later_and_commits_what_it_took(tmp_path: Path) -> 
     entered.wait(10)
     stopper = threading.Thread(target=server.stop, args=(3.0,))
     stopper.start()
-    until(lambda: server._closing)
+    until(lambda: server.intake.is_closing)
     with pytest.raises(StoreError):
         client.export(encode(batch(minute("b", output_tokens=1)))[0], None)
     go_on.set()
@@ -254,7 +255,7 @@ def test_a_closing_store_says_later_and_commits_what_it_took(tmp_path: Path) -> 
 
 
 def test_a_full_queue_says_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("telemetry.service.QUEUE_REQUESTS", 1)
+    monkeypatch.setattr("telemetry.intake.QUEUE_REQUESTS", 1)
     store = Store.open(tmp_path / "store")
     entered, go_on = threading.Event(), threading.Event()
     ingest = store.ingest
@@ -274,7 +275,7 @@ def test_a_full_queue_says_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     entered.wait(10)
     second = threading.Thread(target=client.export, args=(metrics[1], None))
     second.start()
-    until(lambda: not server._jobs.empty())
+    until(lambda: server.intake.queued)
     with pytest.raises(StoreBusy, match="more comes than it can write"):
         client.export(metrics[2], None)
     go_on.set()

@@ -47,6 +47,8 @@ WINDOW = {"start": T0, "end": T0 + 120}
 # Whatever a named query may ask for.
 ASKED: dict[str, Any] = WINDOW | {
     "by": "day", "request_id": "q7", "tenant": "a", "engine": "e1", "run_id": "r1", "pool": "main",
+    "n": 5, "reload_s": 60.0, "near": T0, "states": True,
+    "low": T0, "high": T0 + 120, "usual": f"[[{T0 - 60}, {T0}]]", "tenants": '["a"]',
 }  # fmt: skip
 SELECT = """
     SELECT tenant, bucket_start, sum(output_tokens) AS tokens, list(oldest_wait_s) AS oldest,

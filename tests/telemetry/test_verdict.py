@@ -35,6 +35,7 @@ def test_a_flooding_tenant_is_named_with_its_share(reason: str, bucket_s: float)
     assert (verdict.kind, verdict.tenant) == ("tenant", "x")
     assert (verdict.strength, verdict.confidence) == (Strength.CHARGED, "high")
     assert verdict.culprit == "x"
+    assert [(n.tenant, n.share) for n in verdict.culprits] == [("x", verdict.share)]
     assert verdict.share == pytest.approx(0.8, abs=0.01)
     assert verdict.capacity_share == pytest.approx(0.05, abs=0.01)
     assert {v.tenant for v in verdict.victims} == {"y", "z", "w"}
@@ -106,7 +107,10 @@ def test_two_culprits_are_no_single_tenant():
                 i, t, missed=5, service=500.0, waits={"slot": {"a": 17.0, "b": 15.0, SELF: 2.0}}
             )
     verdict = judge(pool.window(10, 16))
-    assert (verdict.kind, verdict.tenant, verdict.confidence) == ("no_single", None, "low")
+    assert (verdict.kind, verdict.tenant, verdict.confidence) == ("no_single", None, "medium")
+    assert verdict.culprit is None
+    assert [n.tenant for n in verdict.culprits] == ["a", "b"]
+    assert sum(n.share for n in verdict.culprits) == pytest.approx(0.94, abs=0.01)
     text = "\n".join(verdict.sentences)
     assert "a 50%" in text
     assert "b 44%" in text

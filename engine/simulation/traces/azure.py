@@ -46,7 +46,8 @@ def azure(path: Path, options: TraceOptions) -> Trace:
                 except BadRow as bad:
                     account.bad(bad)
                     continue
-                first = at_ns if first is None else first
+                if first is None:
+                    first, account.origin_unix_s = at_ns, at_ns / 1e9
                 at_s = (at_ns - first) / 1e9
                 where = f"{path}: line {number}"
                 yield Row(at_s, spread.of(number), prompt, output, where)

@@ -123,6 +123,10 @@ class Row:
     where: str  # file and line
     prefix: tuple[int, ...] | None = None
     block_tokens: int = 1  # of a prefix block
+    # What a published run measured, where the trace holds it; `refused`: the run turned it away.
+    ttft_s: float | None = None
+    latency_s: float | None = None
+    refused: bool = False
 
 
 class Account:
@@ -134,6 +138,7 @@ class Account:
         self.dropped: Counter[str] = Counter()
         self.notes: list[str] = []
         self.examples: list[str] = []
+        self.origin_unix_s: float | None = None  # of `at_s` = 0, where the trace says
 
     def bad(self, row: BadRow) -> None:
         """Count a bad row. Raises WorkloadError when reading strictly."""
@@ -183,9 +188,26 @@ class Trace:
             tuple(a.examples),
         )
 
+    @property
+    def origin_unix_s(self) -> float | None:
+        """The instant of `at_s` = 0, unix seconds; None where the trace does not say, and before
+        its first row is read."""
+        return self._account.origin_unix_s
+
     def __iter__(self) -> Iterator[Arrival]:
         account = self._account = Account(self.options)
         return self._readable(account)
+
+    def rows(self) -> Iterator[Row]:
+        """The readable rows as they stand in the file: no window, no bounds, no speed, in the
+        file's order. `report` tells of what could not be read. Raises as iterating does."""
+        account = self._account = Account(self.options)
+        try:
+            for row in self._rows(account):
+                account.kept += 1
+                yield row
+        except UnicodeDecodeError:
+            raise WorkloadError(f"{self.source}: not UTF-8 text, as {self.format} is") from None
 
     def _readable(self, account: Account) -> Iterator[Arrival]:
         try:

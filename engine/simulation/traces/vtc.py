@@ -62,6 +62,20 @@ def _row(response: dict[str, Any], where: str) -> Row:
     if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s < 1e12:
         raise BadRow("unreadable", f"{where}: req_time = {at_s!r}: expected seconds")
     prompt = tokens(response.get("prompt_len"), "prompt_len", where)
+    ttft_s = _measured(response.get("first_token_latency"))
     return Row(
-        float(at_s), client, prompt, tokens(response.get("output_len"), "output_len", where), where
+        float(at_s),
+        client,
+        prompt,
+        tokens(response.get("output_len"), "output_len", where),
+        where,
+        ttft_s=ttft_s,
+        latency_s=_measured(response.get("request_latency")),
+        refused=response.get("first_token_latency") == -1,
     )
+
+
+def _measured(value: object) -> float | None:
+    """Seconds the run measured; -1 stands for a request that it rejected."""
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+    return float(value) if known else None  # type: ignore[arg-type]

@@ -229,6 +229,26 @@ def test_a_taken_metrics_port_is_said_before_anything_starts(
     assert heard == []
 
 
+SAYS_WHERE_TO_SEND = """
+    import signal, sys
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print("progress:", *sys.argv[sys.argv.index("--otlp-to"):])
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+def test_where_to_send_is_told_to_the_store_and_a_collector_is_told_elsewhere(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    lines, hear = hearing()
+    url = "http://127.0.0.1:4317"
+    with serve(tmp_path, modules(store=SAYS_WHERE_TO_SEND), progress=hear, otlp_to=url):
+        heard_until(lines, f"store: --otlp-to {url}")
+    with pytest.raises(ServeError, match=r"--otlp-to .*\[\[export\]\]"):
+        serve(tmp_path, modules(), otlp_to=url, collector="127.0.0.1:1")
+
+
 def test_metrics_are_off_unless_asked_for(
     tmp_path: Path, modules: Callable[..., dict[str, str]]
 ) -> None:

@@ -1,0 +1,122 @@
+"""How it would have been without one tenant's excess: the counterfactual of a claim.
+
+Replays the window as it was, then without what the tenant asked beyond its usual. Where the first
+does not look like what was recorded nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from postmortem.whatif import judge
+from postmortem.whatif.arrivals import thinned
+from postmortem.whatif.fidelity import compare
+from postmortem.whatif.model import Counterfactual, NoConclusion, Outcome
+from postmortem.whatif.options import FILLED, Options
+from postmortem.whatif.prepare import Prepared, prepare
+from postmortem.whatif.replay import Job
+from postmortem.whatif.run import Refused, Replays
+from telemetry.case import Case
+from telemetry.plain import name, percent, span_s
+from telemetry.window import Reads, Window, read_window
+
+
+def without_excess(
+    source: Reads,
+    start: float,
+    end: float,
+    tenant: str,
+    *,
+    pool: str | None = None,
+    victims: Sequence[str] | None = None,
+    options: Options = Options(seeds=1),
+    window: Window | None = None,
+    case: Case | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Counterfactual:
+    """The window with the tenant's arrivals thinned to its own rate before the onset.
+
+    Raises as `what_if` does. `holds` False: why is in the sentence.
+    """
+    began = clock()
+    if window is None:
+        window = read_window(source, start, end, pool=pool)
+    most = int(options.budget_s * FILLED * options.requests_per_s / 2)
+    try:
+        made = prepare(source, window, victims, (tenant,), max(1, most), case)
+    except NoConclusion as e:
+        return _no_claim(tenant, str(e))
+    usual = made.facts.usual[tenant]
+    if usual is None:
+        return _no_claim(tenant, f"what is usual is not known: {made.case.baseline.problem}")
+    hurt = [t for t in made.facts.victims if t != tenant] or list(made.facts.victims)
+    left, out = thinned(
+        made.window.offered,
+        tenant,
+        usual.requests_per_s,
+        usual.tokens_per_s,
+        usual.largest_tokens,
+    )
+    stretches = {"window": made.window, "without": replace(made.window, offered=left)}
+    judged = frozenset(made.facts.victims)
+    jobs = [
+        Job("what happened", "window", made.facts.setup, made.of, judged),
+        Job("without the excess", "without", made.facts.setup, made.of, judged),
+    ]
+    deadline_s = began + options.budget_s
+    with Replays(stretches, deadline_s, clock=clock) as replays:
+        first, second = replays.run(jobs)
+    if not isinstance(first, Outcome) or not isinstance(second, Outcome):
+        failed = next((a.why for a in (first, second) if isinstance(a, Refused)), None)
+        return _no_claim(tenant, failed or f"{options.budget_s:g} s were too short for two replays")
+    fidelity = compare(made.recorded, first, made.facts.victims)
+    of = sum(o.judged and o.tenant == tenant for o in made.window.offered)
+    sentence = (
+        f"no conclusion: {fidelity.problem}"
+        if fidelity.problem is not None
+        else _claim(tenant, hurt, made, first, second, out, of)
+    )
+    return Counterfactual(
+        tenant,
+        fidelity.holds,
+        sentence,
+        usual.requests_per_s,
+        out,
+        of,
+        made.recorded,
+        first,
+        second,
+        fidelity,
+    )
+
+
+def _claim(
+    tenant: str,
+    hurt: Sequence[str],
+    made: Prepared,
+    first: Outcome,
+    second: Outcome,
+    out: int,
+    of: int,
+) -> str:
+    def worst(outcome: Outcome, t: str) -> float:
+        numbers = outcome.of(t)
+        return 0.0 if numbers is None else judge.worst_s(numbers) or 0.0
+
+    if not out:
+        return f"{name(tenant)} asked for no more than its usual: there is nothing to leave out"
+    victim = max(hurt, key=lambda t: worst(first, t))
+    part = percent(out / of) if of else "0%"
+    return (
+        f"without {name(tenant)}'s excess ({out:,} of its {of:,} requests, {part}) "
+        f"{name(victim)}'s TTFT p99 would have been {span_s(worst(second, victim))} instead of "
+        f"{span_s(worst(made.recorded, victim))}"
+    )
+
+
+def _no_claim(tenant: str, why: str) -> Counterfactual:
+    return Counterfactual(
+        tenant, False, f"no conclusion: {why}", None, 0, 0, None, None, None, None
+    )

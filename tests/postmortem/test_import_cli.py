@@ -1,0 +1,83 @@
+"""The command: what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from postmortem.cli import postmortem
+from postmortem.importers.load import FORMATS
+from postmortem.importers.mapping import NAMES
+
+HEAD = "user_id,ts,ttft_ms\n"
+
+
+def run(*args: object):
+    return CliRunner().invoke(postmortem, ["import", *map(str, args)])
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(HEAD + "a\x1b[31m,1796000000,5\nb,1796000001,6\n")
+    return path
+
+
+def test_help_lists_every_target_and_format_with_an_example():
+    said = run("--help").output
+    assert all(name in said for name in (*NAMES, *FORMATS))
+    assert "--map tenant=user_id" in said
+
+
+def test_the_account_is_data_and_the_hint_narration(log, tmp_path):
+    done = run(log, "--format", "csv", "--store", tmp_path / "s")
+    assert done.exit_code == 0
+    assert "2 rows read, 2 kept, 0 bad; 2 tenants" in done.stdout
+    assert "waits by reason, and behind whom" in done.stdout
+    assert "postmortem report --store" in done.stderr
+
+
+def test_json_holds_the_same(log, tmp_path):
+    done = run(log, "--format", "csv", "--store", tmp_path / "s", "--json")
+    [file] = json.loads(done.stdout)["files"]
+    assert (file["read"], file["kept"], file["bad"]) == (2, 2, 0)
+    assert any(x["findings"] == ["holder"] for x in file["lacks"])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--map", "nobody=x"), ("--from", "soon"), ("--zone", "Nowhere/At_All"),
+        ("--slo-ttft", "0"), ("--pool", " "),
+    ],
+)  # fmt: skip
+def test_usage_is_exit_code_two_and_makes_no_folder(log, tmp_path, args):
+    assert run(log, "--format", "csv", "--store", tmp_path / "s", *args).exit_code == 2
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_map_for_a_format_with_its_own_columns_is_usage(log, tmp_path):
+    done = run(log, "--format", "azure", "--store", tmp_path / "s", "--map", "tenant=x")
+    assert done.exit_code == 2
+
+
+def test_what_is_refused_is_exit_code_one(log, tmp_path):
+    missing = run(tmp_path / "no.csv", "--format", "csv", "--store", tmp_path / "s")
+    assert missing.exit_code == 1
+    assert "no such file" in missing.stderr
+    bad = tmp_path / "bad.csv"
+    bad.write_text(HEAD + "a,when,5\n")
+    refused = run(bad, "--format", "csv", "--store", tmp_path / "s")
+    assert refused.exit_code == 1
+    assert "bad.csv:2: instant 'when'" in refused.stderr
+    assert run(bad, "--format", "csv", "--store", tmp_path / "s", "--skip-bad").exit_code == 1
+
+
+def test_a_store_that_is_held_is_exit_code_three(log, tmp_path):
+    from telemetry.store import Store
+
+    with Store.open(tmp_path / "s"):
+        done = run(log, "--format", "csv", "--store", tmp_path / "s")
+    assert done.exit_code == 3
