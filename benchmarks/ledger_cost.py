@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.arguments import count
-from telemetry.interference import SHARED
-from telemetry.ledger import Ledger, PoolFacts
+from telemetry.ledger.interference import SHARED
+from telemetry.ledger.ledger import Ledger, PoolFacts
+from telemetry.ledger.views import Ended, Identity, StepView, Verdict
 from telemetry.records import RequestRecord
-from telemetry.views import Ended, Identity, StepView, Verdict
 
 STEP_TARGET_US, REQUEST_TARGET_US = 100.0, 10.0
 STEP_S = 0.025

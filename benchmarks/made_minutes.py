@@ -6,9 +6,9 @@ spread of measured ones: seconds with all their digits, histograms with a few bu
 
 from __future__ import annotations
 
-from telemetry import sql
 from telemetry.conventions import LATENCY_BOUNDS_S, Kind
 from telemetry.instants import day_start
+from telemetry.store import sql
 from telemetry.tables import TABLES
 
 ENGINE = {"engine": "bench", "run_id": "r1", "pool": "main"}

@@ -31,8 +31,8 @@ from engine.config import Limits, Settings, Tenant
 from engine.core import EngineCore
 from engine.model.loaders import load_model
 from engine.scheduling.request import Ask
-from telemetry.ledger import Ledger
-from telemetry.pipeline import Exporter
+from telemetry.ledger.ledger import Ledger
+from telemetry.pipeline.exporter import Exporter
 from telemetry.records import Batch
 
 ROOT = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ from engine.loading import LoadDone
 from engine.memory.pool import PagePool
 from engine.scheduling.plan import StepOutcome
 from engine.scheduling.request import Ask
-from telemetry.views import Identity
+from telemetry.ledger.views import Identity
 
 COSTS = CostModel(0.012, 4e-5, 2e-5, 1e-9, 2e-5)
 

@@ -36,7 +36,7 @@ from telemetry.records import (
     TenantMinute,
 )
 from telemetry.source import StoreSource
-from telemetry.store import Store
+from telemetry.store.store import Store
 
 T0 = 1_800_057_300.0  # five minutes before midnight: two days are written at once
 BUCKET_S = 60.0

@@ -27,12 +27,12 @@ from postmortem.report import json as as_json
 from postmortem.report import make, markdown, terminal
 from postmortem.report.build import build_report
 from postmortem.report.requests import of_store, suspects
-from telemetry import sql
 from telemetry.case import open_case
 from telemetry.findings import examine
 from telemetry.instants import day_start
 from telemetry.source import Source, open_source
-from telemetry.store import Store
+from telemetry.store import sql
+from telemetry.store.store import Store
 from telemetry.window import read_window
 
 DAY = "2026-01-01"

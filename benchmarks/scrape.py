@@ -24,9 +24,9 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
-from telemetry.counting import Counting
-from telemetry.exposed import OTHER
-from telemetry.metrics_port import MetricsPort, listen
+from telemetry.prometheus.counting import Counting
+from telemetry.prometheus.exposed import OTHER
+from telemetry.prometheus.port import MetricsPort, listen
 from telemetry.records import Batch, EngineMinute, EngineRun, InterferenceMinute, TenantMinute
 
 RUN = {"engine": "bench", "run_id": "r1", "pool": "main"}

@@ -31,14 +31,14 @@ from typing import Any, TypeVar
 from ledger_cost import STEP_S, Life
 
 from engine.arguments import count, counts
-from telemetry import ingest
-from telemetry.client import MAX_MESSAGE_BYTES, StoreClient
 from telemetry.errors import TelemetryError
-from telemetry.ledger import Ledger
+from telemetry.ledger.ledger import Ledger
 from telemetry.otlp import decode_metrics, encode
-from telemetry.portions import portions
+from telemetry.pipeline.portions import portions
 from telemetry.records import Batch, InterferenceMinute
-from telemetry.store import Store
+from telemetry.service.client import MAX_MESSAGE_BYTES, StoreClient
+from telemetry.store import ingest
+from telemetry.store.store import Store
 
 ROOT = Path(__file__).parents[1]
 TARGET_TENANTS, TARGET_S = 1000, 0.5

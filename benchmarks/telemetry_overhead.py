@@ -58,10 +58,10 @@ from engine.simulation.setup import Setup, machine_of
 from engine.simulation.simulate import simulate
 from engine.simulation.workload import Traffic
 from engine.simulation.workload_stream import stream
-from telemetry.client import StoreClient
 from telemetry.otlp import encode
-from telemetry.pipeline import Exporter
+from telemetry.pipeline.exporter import Exporter
 from telemetry.records import Batch
+from telemetry.service.client import StoreClient
 
 MOST_OF_WALL, MOST_OF_A_CORE, LONGEST_CLOSE_S = 0.03, 0.05, 5.0
 PRESET = "4xh100-llama3-70b"

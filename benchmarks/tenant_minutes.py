@@ -38,13 +38,13 @@ import made_minutes as made
 from seal_commit import Process
 
 from engine.arguments import amount, count
-from telemetry import sql
 from telemetry.conventions import Emitter
 from telemetry.instants import DAY_S, day_of, day_start
 from telemetry.otlp import encode
 from telemetry.records import Batch, EngineMinute, TenantMinute
 from telemetry.source import LiveSource, Source, StoreSource
-from telemetry.store import Store
+from telemetry.store import sql
+from telemetry.store.store import Store
 
 MINUTES = 1440
 ZIPF_REQUESTS_A_SECOND = (10.0, 100.0)  # of 1,000 tenants

@@ -24,11 +24,11 @@ from typing import Any
 from scrape import RUN, minute, name_of
 
 from engine.arguments import count
-from telemetry import watch_wire
 from telemetry.conventions import Emitter
 from telemetry.records import Batch, InterferenceMinute
-from telemetry.watch import Asked, Frame, frame
-from telemetry.watch_state import WatchState
+from telemetry.watch import wire as watch_wire
+from telemetry.watch.frame import Asked, Frame, frame
+from telemetry.watch.state import WatchState
 
 MINUTE_S, DELIVERY_S = 60, 10
 START = 1_800_000_000.0

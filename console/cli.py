@@ -60,19 +60,31 @@ COMMANDS: Mapping[str, Lazy] = {
     ),
     "store": Lazy("telemetry.cli:store", "A store: what it covers, sizes, backup, forget."),
     "collect": Lazy(
-        "telemetry.collect_cli:collect", "Gather many engines' telemetry: a store of its own."
+        "telemetry.commands.collect:collect", "Gather many engines' telemetry: a store of its own."
     ),
-    "doctor": Lazy("telemetry.doctor_cli:doctor", "Is telemetry in order, and if not, what to do."),
-    "incidents": Lazy("telemetry.alerts_cli:incidents", "What is wrong: list, show, ack, note."),
-    "silence": Lazy("telemetry.silence_cli:silence", "Deliver no alerts for a while."),
-    "alerts": Lazy("telemetry.delivery_cli:alerts", "Try the delivery of alerts."),
+    "doctor": Lazy(
+        "telemetry.commands.doctor:doctor", "Is telemetry in order, and if not, what to do."
+    ),
+    "incidents": Lazy(
+        "telemetry.commands.alerts:incidents", "What is wrong: list, show, ack, note."
+    ),
+    "silence": Lazy("telemetry.commands.silence:silence", "Deliver no alerts for a while."),
+    "alerts": Lazy("telemetry.commands.delivery:alerts", "Try the delivery of alerts."),
     "query": Lazy("telemetry.cli:query", "Ask a store one of the named questions."),
-    "sql": Lazy("telemetry.questions_cli:ask_sql", "Ask a store one SELECT of your own."),
-    "watch": Lazy("telemetry.watch_cli:watch", "The tenants now, ranked: who holds, who waits."),
-    "events": Lazy("telemetry.watch_cli:events", "What happened, and what happens: -f follows."),
-    "explain": Lazy("telemetry.questions_cli:explain", "One request's life: who held it up."),
-    "usage": Lazy("telemetry.questions_cli:usage", "Tokens and engine time a tenant, reconciled."),
-    "export": Lazy("telemetry.questions_cli:export", "Write a window: Parquet, CSV, Perfetto."),
+    "sql": Lazy("telemetry.commands.questions:ask_sql", "Ask a store one SELECT of your own."),
+    "watch": Lazy(
+        "telemetry.commands.watch:watch", "The tenants now, ranked: who holds, who waits."
+    ),
+    "events": Lazy(
+        "telemetry.commands.watch:events", "What happened, and what happens: -f follows."
+    ),
+    "explain": Lazy("telemetry.commands.questions:explain", "One request's life: who held it up."),
+    "usage": Lazy(
+        "telemetry.commands.questions:usage", "Tokens and engine time a tenant, reconciled."
+    ),
+    "export": Lazy(
+        "telemetry.commands.questions:export", "Write a window: Parquet, CSV, Perfetto."
+    ),
 }
 
 

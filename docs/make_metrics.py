@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from telemetry import grafana, metrics_page
+from telemetry.prometheus import grafana, metrics_page
 
 ROOT = Path(__file__).parents[1]
 

@@ -25,8 +25,8 @@ from engine.runner.arena import kv_page_bytes
 from engine.runner.torch_runner import TorchRunner
 from engine.scheduling.plan import Runner
 from engine.warmup import calibrate
+from telemetry.ledger.views import Identity
 from telemetry.records import Batch, EngineRun
-from telemetry.views import Identity
 
 
 class Emitter(Protocol):

@@ -13,7 +13,7 @@ from engine.clock import ClockBase
 from engine.config import Settings, Tenant
 from engine.costs import CostModel
 from engine.event_log import EventLog
-from telemetry.ledger import Ledger
+from telemetry.ledger.ledger import Ledger
 from telemetry.records import AdapterRecord, EngineRun, PolicyRecord
 
 

@@ -112,8 +112,8 @@ def serve(
 def _check_collector(address: str) -> None:
     """What is wrong with address, CA or token is said before a model is loaded. Whether anything
     answers there is another matter: rows wait for it."""
-    from telemetry.client import StoreClient
     from telemetry.errors import StoreError
+    from telemetry.service.client import StoreClient
 
     try:
         client = StoreClient(address)
@@ -126,7 +126,7 @@ def _check_collector(address: str) -> None:
 
 
 def _check_otlp_to(url: str) -> None:
-    from telemetry.outbound_settings import NOTHING
+    from telemetry.outbound.settings import NOTHING
     from telemetry.settings import SettingsError
 
     try:

@@ -30,10 +30,10 @@ from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Ask
 from engine.scheduling.rights import Rights
 from engine.scheduling.scheduler import Scheduler
-from telemetry.ledger import Ledger, PoolFacts
+from telemetry.ledger.ledger import Ledger, PoolFacts
+from telemetry.ledger.taken import Taken
+from telemetry.ledger.views import Identity, Targets
 from telemetry.records import Batch, EngineRun
-from telemetry.taken import Taken
-from telemetry.views import Identity, Targets
 
 TICK_S = 1.0
 CHECK_EVERY_S = 60.0  # of idleness

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.clock import ClockBase
-from telemetry.ledger import Ledger
+from telemetry.ledger.ledger import Ledger
 from telemetry.records import EventRecord
 
 

@@ -68,7 +68,7 @@ def pool_option(command: F) -> F:
 
 def where(folder: str | None, address: str | None) -> Where:
     """Which store is meant. Ends with a usage error where both are given, or nothing is."""
-    from telemetry.listen import is_address
+    from telemetry.service.listen import is_address
 
     if address is not None:
         if folder is not None and not _from_environment("folder"):

@@ -38,7 +38,7 @@ def record(name: str, target: Path) -> None:
     from engine.simulation.simulate import simulate
     from engine.simulation.store_out import StoreOut
     from engine.simulation.workload import read_workload
-    from telemetry.store import Store
+    from telemetry.store.store import Store
 
     workload = read_workload(incident_path(name) / "workload.toml")
     with tempfile.TemporaryDirectory(prefix="tenantscope-") as folder:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from telemetry.reading import Result
+    from telemetry.ask.reading import Result
 
 _WIDEST, _LONGEST = 48, 500
 _INSTANTS = (
@@ -37,7 +37,7 @@ class _StoreGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._UPKEEP:
             return super().get_command(ctx, cmd_name)
-        from telemetry import store_cli
+        from telemetry.commands import store as store_cli
 
         command: click.Command = getattr(store_cli, cmd_name)
         return command
@@ -123,7 +123,7 @@ def query(
     as_json: bool,
 ) -> None:
     """Ask a store a named query. Without a name: list them."""
-    from telemetry.reading import queries
+    from telemetry.ask.reading import queries
     from telemetry.source import open_source
 
     if name is None:

@@ -14,22 +14,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from telemetry import (
-    doctor_doors,
-    listen,
-    liveness,
-    migrations,
-    owner,
-    parts,
-    quarantine,
-    retention,
-    sizes,
-    upkeep,
-)
+from telemetry import doctor_doors
 from telemetry.errors import NotAllowed, QueryError, StoreError, TelemetryError
 from telemetry.instants import DAY_S, day_of
 from telemetry.plain import name, safe, span_s
+from telemetry.service import listen, liveness
 from telemetry.settings import SettingsError
+from telemetry.store import migrations, owner, parts, quarantine, retention, sizes, upkeep
 
 OK, WARN, BAD = "ok", "warn", "bad"
 _LATE_BUCKETS, _LOST_BUCKETS = 3.0, 10.0
@@ -72,7 +63,7 @@ class Facts:
 
 def examine(where: str, now_unix_s: float | None = None) -> Facts:
     """Look at the store in a folder, or at an address. Raises StoreError when it is neither."""
-    from telemetry.client import StoreClient
+    from telemetry.service.client import StoreClient
     from telemetry.source import open_source
 
     now = time.time() if now_unix_s is None else now_unix_s

@@ -13,26 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from telemetry import (
-    ask_sql,
-    listen,
-    loose,
-    migrations,
-    owner,
-    parts,
-    quarantine,
-    reading,
-    sql,
-    windowed,
-)
+from telemetry.ask import ask_sql, loose, reading, windowed
+from telemetry.ask.reading import READ, SQL, Result
 from telemetry.errors import StoreBusy, StoreError, StoreUnreachable
-from telemetry.reading import READ, SQL, Result
+from telemetry.service import listen
+from telemetry.store import migrations, owner, parts, quarantine, sql
 
 if TYPE_CHECKING:
     import duckdb
 
-    from telemetry.client import StoreClient
-    from telemetry.store import Store
+    from telemetry.service.client import StoreClient
+    from telemetry.store.store import Store
 
 WORKER_SOCKET, STORE_SOCKET = "worker.sock", "store.sock"  # in a serve's runtime folder
 
@@ -98,7 +89,7 @@ class LiveSource(Reader):
     """A store process, by address."""
 
     def __init__(self, address: str, timeout_s: float = 30.0) -> None:
-        from telemetry.client import StoreClient
+        from telemetry.service.client import StoreClient
 
         self._client: StoreClient = StoreClient(address, timeout_s)
 
@@ -258,7 +249,7 @@ class MemorySource(Reader):
     def __init__(self, metrics: Iterable[bytes] = (), logs: Iterable[bytes] = ()) -> None:
         import duckdb
 
-        from telemetry import ingest
+        from telemetry.store import ingest
 
         self._turn = threading.Lock()
         self._con = duckdb.connect(":memory:")
@@ -276,8 +267,8 @@ class MemorySource(Reader):
 
         Raises MalformedBatch when bytes are no such request.
         """
-        from telemetry import ingest
-        from telemetry.otlp_decode import decode_logs, decode_metrics
+        from telemetry.otlp.decode import decode_logs, decode_metrics
+        from telemetry.store import ingest
 
         decoded = [*map(decode_metrics, metrics), *map(decode_logs, logs)]
         batches = [b for d in decoded for b in d.batches]
@@ -358,7 +349,7 @@ def _of_serve(where: str) -> Source:
 
 def open_source(where: Path | str) -> Source:
     """The store in a folder, or at an address (`unix:/path.sock`, `127.0.0.1:port`); or rows that
-    lie outside a store (`telemetry.loose`). Of a serve's runtime folder: its store, and while
+    lie outside a store (`telemetry.ask.loose`). Of a serve's runtime folder: its store, and while
     that does not answer its worker's memory; of its `worker.sock`: that memory.
 
     Raises StoreError when it is none of them.

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from telemetry.ask.reading import Result
 from telemetry.errors import StoreBusy, StoreUnreachable
-from telemetry.reading import Result
 from telemetry.source import LiveSource, MemorySource, Reader
 
 if TYPE_CHECKING:
-    from telemetry.watch_client import WatchClient
+    from telemetry.watch.client import WatchClient
 
 FRESH_S = 0.5  # questions that come together are answered from one state
 REBUILT_S = 900.0  # what the worker has forgotten is forgotten here so much later at the most
@@ -36,7 +36,7 @@ class WorkerSource(Reader):
         timeout_s: float = _TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        from telemetry.watch_client import WatchClient
+        from telemetry.watch.client import WatchClient
 
         self._client: WatchClient = WatchClient(address, timeout_s)
         self._clock = clock

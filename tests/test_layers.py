@@ -8,10 +8,13 @@ import sys
 import pytest
 
 LIGHT = {
-    "the ledger": "telemetry.ledger telemetry.interference telemetry.door telemetry.slo",
-    "the store": "telemetry.store telemetry.ingest telemetry.service telemetry.pipeline",
-    "the queries": "telemetry.source telemetry.client telemetry.cli",
-    "the metrics": "telemetry.metrics_port telemetry.prometheus telemetry.metrics_page",
+    "the ledger": "telemetry.ledger.ledger telemetry.ledger.interference "
+    "telemetry.ledger.door telemetry.ledger.slo",
+    "the store": "telemetry.store.store telemetry.store.ingest telemetry.service.process "
+    "telemetry.pipeline.exporter",
+    "the queries": "telemetry.source telemetry.service.client telemetry.cli",
+    "the metrics": "telemetry.prometheus.port telemetry.prometheus.collector "
+    "telemetry.prometheus.metrics_page",
     "the findings": "telemetry.verdict telemetry.attribution telemetry.window",
     "the report": "postmortem.cli postmortem.report.build postmortem.report.markdown",
     "the console": "console.cli console.live console.replay console.text console.feed",

@@ -25,7 +25,7 @@ class Director:
 
     def __init__(self, script: Script, serve: ServeProcesses, keys: dict[str, str]) -> None:
         from engine.serving.client import WorkerClient
-        from telemetry.client import StoreClient
+        from telemetry.service.client import StoreClient
 
         self.script = script
         self.phase: str | None = None

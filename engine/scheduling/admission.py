@@ -20,8 +20,8 @@ from engine.scheduling.prefetch import Prefetch
 from engine.scheduling.request import Request
 from engine.scheduling.running import Running
 from engine.scheduling.waiting import Waiting
-from telemetry.interference import ADAPTER_SHORT, adapter_group
-from telemetry.ledger import Ledger
+from telemetry.ledger.interference import ADAPTER_SHORT, adapter_group
+from telemetry.ledger.ledger import Ledger
 
 # Requests looked at in one scan at most: a step must not take longer the longer the queue is.
 EXAMINED_MOST = 64

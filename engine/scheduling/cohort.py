@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from engine.scheduling.request import Request
-from telemetry.vectors import Vector
+from telemetry.ledger.vectors import Vector
 
 
 class Cohort:

@@ -15,8 +15,8 @@ from engine.scheduling.request import Outcome, Request, State
 from engine.scheduling.running import Running
 from engine.scheduling.waiting import Waiting
 from engine.scheduling.waits import SCHEDULED, WaitBook
-from telemetry.ledger import Ledger
-from telemetry.views import Ended
+from telemetry.ledger.ledger import Ledger
+from telemetry.ledger.views import Ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.clock import ClockBase
 from engine.scheduling.request import Outcome, Request
+from telemetry.ledger.views import Identity, Verdict
 from telemetry.records import RequestRecord
-from telemetry.views import Identity, Verdict
 
 
 def tpot_s(request: Request) -> float | None:

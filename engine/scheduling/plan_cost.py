@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine.costs import CostModel
 from engine.scheduling.cohort import Cohort
 from engine.scheduling.parts import Part
-from telemetry.vectors import Vector
+from telemetry.ledger.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)

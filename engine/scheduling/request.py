@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.scheduling.waits import Waits
-from telemetry.trace_context import TraceContext
+from telemetry.outbound.trace_context import TraceContext
 
 
 class Ask(NamedTuple):

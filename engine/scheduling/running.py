@@ -17,7 +17,7 @@ from engine.scheduling.request import Request, State
 from engine.scheduling.telling import Teller
 from engine.scheduling.waiting import Waiting
 from engine.scheduling.waits import SCHEDULED
-from telemetry.ledger import Ledger
+from telemetry.ledger.ledger import Ledger
 
 
 class Running:

@@ -34,7 +34,7 @@ from engine.scheduling.settling import Settled, Settling
 from engine.scheduling.telling import Teller
 from engine.scheduling.waiting import Waiting
 from engine.scheduling.waits import WaitBook
-from telemetry.ledger import Ledger
+from telemetry.ledger.ledger import Ledger
 
 TIMEOUTS = {
     "queue_timeout": "queue_timeout: it waited longer than its tenant lets a request wait",

@@ -17,8 +17,8 @@ from engine.scheduling.request import Outcome, Request, State
 from engine.scheduling.running import Running
 from engine.scheduling.waiting import Waiting
 from engine.scheduling.waits import WaitBook
-from telemetry.ledger import Ledger
-from telemetry.views import TenantWork
+from telemetry.ledger.ledger import Ledger
+from telemetry.ledger.views import TenantWork
 
 
 @dataclass(frozen=True, slots=True)

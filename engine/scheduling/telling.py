@@ -15,9 +15,9 @@ from engine.scheduling.plan import StepPlan
 from engine.scheduling.plan_cost import PlanCost
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Request
-from telemetry.ledger import Ledger
-from telemetry.vectors import Vector
-from telemetry.views import StepView
+from telemetry.ledger.ledger import Ledger
+from telemetry.ledger.vectors import Vector
+from telemetry.ledger.views import StepView
 
 
 class Teller:

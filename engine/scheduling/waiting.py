@@ -17,7 +17,7 @@ from engine.scheduling.policies.queues import Queues
 from engine.scheduling.request import Request, State
 from engine.scheduling.rights import Rights
 from engine.scheduling.waits import SCHEDULED, SHARED, WaitBook
-from telemetry.ledger import Ledger
+from telemetry.ledger.ledger import Ledger
 
 
 class Waiting:

@@ -26,9 +26,9 @@ from engine.serving.front_book import FrontBook
 from engine.serving.link import End, Flight, WorkerLink
 from engine.serving.openai import ApiError, CompletionRequest
 from engine.serving.retries import RetryMemory, says_retry
-from telemetry import trace_context
+from telemetry.outbound import trace_context
+from telemetry.outbound.trace_context import TraceContext
 from telemetry.proto import tenantscope_pb2 as pb
-from telemetry.trace_context import TraceContext
 
 _LEAST_BODY_BYTES = 1 << 20
 _BODY_BYTES_PER_TOKEN = 16  # room for the longest allowed prompt, as text or as ids

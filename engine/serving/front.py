@@ -224,7 +224,7 @@ class _Server(uvicorn.Server):
 def serve_front(launch: Launch) -> None:
     """Serve until SIGTERM or SIGINT. Raises EngineError."""
     from engine.model.text import load_tokenizer
-    from telemetry.pipeline import Exporter
+    from telemetry.pipeline.exporter import Exporter
 
     # uvicorn replays the signal after its own clean end: leave with 0 then, not by the signal.
     signal.signal(signal.SIGTERM, _leave)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from engine.clock import Clock
 from engine.config import Settings
 from telemetry.conventions import Emitter
-from telemetry.door import DoorLedger
+from telemetry.ledger.door import DoorLedger
+from telemetry.outbound.trace_context import TraceContext
 from telemetry.records import Batch, EventRecord, LogRow, RequestRecord
-from telemetry.trace_context import TraceContext
 
 Levels = Callable[[str, float], tuple[float | None, float | None, int]]
 _ROWS_S = 1.0  # a refusal is on its way to the store within this time

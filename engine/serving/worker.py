@@ -79,7 +79,7 @@ def serve_worker(launch: Launch) -> None:
     from engine.build import build_core
     from engine.model.loaders import load_model
     from engine.serving.worker_service import Placed, WorkerService, start_server
-    from telemetry.pipeline import Exporter
+    from telemetry.pipeline.exporter import Exporter
 
     settings = launch.settings
     clock = SystemClock(launch.clock)

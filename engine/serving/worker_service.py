@@ -20,11 +20,11 @@ from engine.clock import Clock
 from engine.errors import EngineError
 from engine.scheduling.request import Ask
 from engine.serving.link import MESSAGE_BYTES
-from telemetry import trace_context
+from telemetry.outbound import trace_context
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
-from telemetry.watch_stream import WatchService
-from telemetry.worker_watch import History, WorkerWatch
+from telemetry.watch.stream import WatchService
+from telemetry.watch.worker import History, WorkerWatch
 
 if TYPE_CHECKING:
     from engine.core import EngineCore, StepResult

@@ -21,8 +21,8 @@ from engine.simulation.lanes import Lane
 from engine.simulation.setup import Machine, Setup, adapter_bytes, adapter_pages
 from engine.simulation.workload import Change, Fault
 from engine.simulation.world import CostRunner, VirtualLink, World
+from telemetry.ledger.views import Identity
 from telemetry.records import Batch, EngineRun
-from telemetry.views import Identity
 
 Ended = Callable[["Replica", Request, Outcome], None]
 

@@ -16,9 +16,9 @@ import duckdb
 
 from engine.errors import WorkloadError
 from telemetry.errors import TelemetryError
-from telemetry.pipeline import Inline
+from telemetry.pipeline.exporter import Inline
 from telemetry.records import Batch
-from telemetry.store import Store
+from telemetry.store.store import Store
 
 
 class Whole:

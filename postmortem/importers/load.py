@@ -24,10 +24,10 @@ from postmortem.importers.published import trace_rows, vllm_rows
 from postmortem.importers.stamps import Stamps
 from postmortem.importers.tabular import rows_of
 from telemetry.conventions import Emitter
-from telemetry.pipeline import Inline
+from telemetry.pipeline.exporter import Inline
 from telemetry.records import Batch, EngineRun, LogRow, MinuteRow
 from telemetry.source import open_source
-from telemetry.store import Store
+from telemetry.store.store import Store
 
 FORMATS = ("azure", "mooncake", "vtc", "vllm-bench", "csv", "jsonl", "parquet")
 GENERIC = ("csv", "jsonl", "parquet")

@@ -16,13 +16,13 @@ from telemetry.alerts.ears import Ears
 from telemetry.alerts.evaluate import AlertStats, Evaluator
 from telemetry.alerts.incident import Incident
 from telemetry.alerts.settings import DEFAULTS, AlertSettings, secret_of
-from telemetry.otlp_decode import Decoded
+from telemetry.otlp.decode import Decoded
 from telemetry.records import Batch
 from telemetry.source import StoreSource
 
 if TYPE_CHECKING:
-    from telemetry.hearing import Hub
-    from telemetry.store import Store
+    from telemetry.service.hearing import Hub
+    from telemetry.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +109,8 @@ def attach(
 
 
 def _settings(store: Store) -> AlertSettings:
-    from telemetry import store_settings
     from telemetry.settings import SettingsError
+    from telemetry.store import settings as store_settings
 
     try:
         return store_settings.read(store.folder).alerts

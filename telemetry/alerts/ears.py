@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from telemetry.records import Batch, EngineMinute, EventRecord
-from telemetry.shelf import STORE
+from telemetry.store.shelf import STORE
 
 MOST = 1000
 FORGOTTEN_S = 86_400.0  # an engine silent for so long was taken away for good
@@ -33,7 +33,7 @@ class Ear:
 
 
 class Ears:
-    """Listens to the committed deliveries (`telemetry.hearing`). Thread-safe."""
+    """Listens to the committed deliveries (`telemetry.service.hearing`). Thread-safe."""
 
     def __init__(self, mono: Callable[[], float]) -> None:
         self._mono = mono

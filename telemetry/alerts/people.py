@@ -16,14 +16,14 @@ from telemetry.alerts import state
 from telemetry.alerts.incident import LONGEST_NOTE, LONGEST_WHO, Incident
 from telemetry.alerts.rules import ALERTS
 from telemetry.alerts.silences import Silence, check
+from telemetry.ask.reading import Result
 from telemetry.errors import StoreError
-from telemetry.otlp_decode import Decoded
-from telemetry.reading import Result
+from telemetry.otlp.decode import Decoded
 from telemetry.settings import shown
 from telemetry.source import StoreSource
 
 if TYPE_CHECKING:
-    from telemetry.store import Store
+    from telemetry.store.store import Store
 
 ACKNOWLEDGE, NOTE, CLOSE = "acknowledge", "note", "close"
 SILENCE, UNSILENCE = "silence", "unsilence"

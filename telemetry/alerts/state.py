@@ -27,7 +27,7 @@ from telemetry.alerts.silences import LONGEST_S, Silence
 from telemetry.conventions import Emitter
 from telemetry.plain import clip, safe
 from telemetry.records import Batch, EventRecord
-from telemetry.shelf import STORE
+from telemetry.store.shelf import STORE
 
 log = logging.getLogger(__name__)
 

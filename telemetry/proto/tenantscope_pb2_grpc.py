@@ -334,7 +334,7 @@ class StoreServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Maintain(self, request, context):
-        """An act of upkeep, by name (telemetry/upkeep.py): sizes, retention, backup, forget.
+        """An act of upkeep, by name (telemetry/store/upkeep.py): sizes, retention, backup, forget.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -10,7 +10,7 @@ from console.replay import ReplayFeed, open_recording
 from telemetry.conventions import Emitter
 from telemetry.otlp import encode
 from telemetry.records import Batch
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.console import rows as made
 
 

@@ -12,8 +12,8 @@ from engine.costs import CostModel
 from engine.memory.pool import PagePool
 from engine.scheduling.request import Ask
 from engine.simulation.world import CostRunner, VirtualLink, World, simulate
+from telemetry.ledger.views import Identity
 from telemetry.records import Batch, EngineMinute, InterferenceMinute, RequestRecord, TenantMinute
-from telemetry.views import Identity
 
 COSTS = CostModel(0.010, 0.0002, 0.0005, 1e-7, 0.001)
 PAGE_BYTES = 1 << 16

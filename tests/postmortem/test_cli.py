@@ -16,8 +16,8 @@ from postmortem.cli import postmortem
 from telemetry.conventions import Emitter
 from telemetry.otlp import encode
 from telemetry.records import Batch
-from telemetry.server import StoreServer
-from telemetry.store import Store
+from telemetry.service.server import StoreServer
+from telemetry.store.store import Store
 from tests.telemetry.synthetic_rows import T0, Pool
 
 LOGS = ("request", "event", "policy", "engine_run")

@@ -76,7 +76,7 @@ def test_what_is_refused_is_exit_code_one(log, tmp_path):
 
 
 def test_a_store_that_is_held_is_exit_code_three(log, tmp_path):
-    from telemetry.store import Store
+    from telemetry.store.store import Store
 
     with Store.open(tmp_path / "s"):
         done = run(log, "--format", "csv", "--store", tmp_path / "s")

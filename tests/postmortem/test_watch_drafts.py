@@ -19,7 +19,7 @@ from telemetry.alerts import state
 from telemetry.alerts.incident import Incident, Said, State
 from telemetry.errors import StoreUnreachable, TelemetryError
 from telemetry.source import open_source
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.postmortem.test_cli import fill
 from tests.telemetry.synthetic_rows import T0, Pool
 

@@ -16,10 +16,10 @@ from telemetry.alerts.incident import Incident
 from telemetry.alerts.rules import RULES, Rule
 from telemetry.alerts.settings import WEBHOOK, AlertSettings, Target
 from telemetry.conventions import Emitter
-from telemetry.otlp_decode import Decoded
+from telemetry.otlp.decode import Decoded
 from telemetry.records import Batch, EngineMinute
 from telemetry.source import StoreSource
-from telemetry.store import Store
+from telemetry.store.store import Store
 from telemetry.tables import TABLE_OF
 from tests.telemetry.synthetic_rows import Pool
 

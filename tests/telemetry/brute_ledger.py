@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from telemetry.conventions import CAPACITY, POLICY, SELF, TENANT
-from telemetry.views import StepView
+from telemetry.ledger.views import StepView
 
 Key = tuple[str, str, str, str]  # victim, reason, holder kind, holder
 

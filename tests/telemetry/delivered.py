@@ -21,7 +21,7 @@ from telemetry.records import (
     RequestRecord,
     TenantMinute,
 )
-from telemetry.store import Store
+from telemetry.store.store import Store
 from telemetry.tables import TABLE_OF, TABLES, Table
 
 T0 = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from telemetry.interference import SHARED, adapter_group
-from telemetry.ledger import Ledger, PoolFacts
+from telemetry.ledger.interference import SHARED, adapter_group
+from telemetry.ledger.ledger import Ledger, PoolFacts
+from telemetry.ledger.views import Ended, Identity, StepView, TenantWork, Verdict
 from telemetry.records import EngineMinute, InterferenceMinute, RequestRecord, TenantMinute
-from telemetry.views import Ended, Identity, StepView, TenantWork, Verdict
 from tests.telemetry.brute_ledger import BruteLedger
 
 IDENTITY = Identity("engine", "run", "pool")

@@ -17,7 +17,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from telemetry.conventions import LATENCY_BOUNDS_S, NAMESPACE, Column, Kind, metric_name
 from telemetry.instants import micros
-from telemetry.otlp_encode import SCOPE, attribute, point_keys
+from telemetry.otlp.encode import SCOPE, attribute, point_keys
 from telemetry.records import Batch
 from telemetry.tables import TABLE_OF, TABLES, Table
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from telemetry.counting import Counting
-from telemetry.outbound import Outbound
-from telemetry.outbound_lane import LaneStats, Pace
-from telemetry.outbound_settings import Export, Outgoing, endpoint_of
+from telemetry.outbound.lane import LaneStats, Pace
+from telemetry.outbound.outbound import Outbound
+from telemetry.outbound.settings import Export, Outgoing, endpoint_of
+from telemetry.outbound.tail import Rates
+from telemetry.prometheus.counting import Counting
 from telemetry.records import EngineRun, RequestRecord
-from telemetry.tail import Rates
 from tests.telemetry.delivered import RUN, T0, batch
 
 FAST = Pace(first_s=0.01, longest_s=0.05)

@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 
-from telemetry.pipeline import Exporter
+from telemetry.pipeline.exporter import Exporter
 from telemetry.proto import tenantscope_pb2 as pb
-from telemetry.watch_service import StoreFaces
+from telemetry.watch.service import StoreFaces
 
 PIECE_BYTES = 4096  # small, so that the hour comes in many pieces
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from console.cli import invoke
-from telemetry import store_settings
 from telemetry.alerts import bodies
 from telemetry.alerts.delivery import Courier, Parcel, Receipt
 from telemetry.alerts.incident import Incident, Said, State
 from telemetry.alerts.settings import ALERTMANAGER, WEBHOOK, AlertSettings, Target, read_section
 from telemetry.settings import Reader, SettingsError
+from telemetry.store import settings as store_settings
 from tests.telemetry.delivered import ODD_NAMES, until
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from console.cli import invoke
-from telemetry.client import StoreClient
 from telemetry.otlp import encode
+from telemetry.service.client import StoreClient
 from tests.telemetry.delivered import batch, engine_minute, until
 from tests.telemetry.test_alert_delivery import Server
 

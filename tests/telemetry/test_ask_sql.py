@@ -13,9 +13,9 @@ import duckdb
 import pytest
 
 from console.cli import FAILED, INTERRUPTED, OK, USAGE, invoke
-from telemetry import ask_sql, one_select
+from telemetry.ask import ask_sql, one_select
 from telemetry.errors import QueryError, StoreBusy, StoreError
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import (
     FileSource,
     LiveSource,
@@ -24,7 +24,7 @@ from telemetry.source import (
     StoreSource,
     open_source,
 )
-from telemetry.store import Store
+from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (
     DAY_S,

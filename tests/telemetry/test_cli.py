@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from telemetry.cli import query, safe, store
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.telemetry.delivered import T0, batch, deliver, engine_minute, minute, request
 
 

@@ -23,18 +23,21 @@ from click.testing import CliRunner
 from google.rpc import error_details_pb2, status_pb2
 
 from console.cli import invoke, tenantscope
-from telemetry import doctor, owner, retention, roles, store_settings
-from telemetry.access import Access
-from telemetry.client import METRICS_EXPORT, StoreClient
+from telemetry import doctor
 from telemetry.errors import MalformedBatch, NotAllowed, StoreBusy, StoreError
-from telemetry.listen import Listen
 from telemetry.otlp import encode
-from telemetry.pipeline import Exporter
+from telemetry.pipeline.exporter import Exporter
 from telemetry.records import Batch
-from telemetry.roles import Grant, Role
-from telemetry.server import StoreServer
+from telemetry.service import roles
+from telemetry.service.access import Access
+from telemetry.service.client import METRICS_EXPORT, StoreClient
+from telemetry.service.listen import Listen
+from telemetry.service.roles import Grant, Role
+from telemetry.service.server import StoreServer
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Store
+from telemetry.store import owner, retention
+from telemetry.store import settings as store_settings
+from telemetry.store.store import Store
 from tests.telemetry.delivered import T0, batch, engine_minute, minute, request, until
 from tests.telemetry.test_doors import issue, write_tokens
 
@@ -51,7 +54,7 @@ GRANTS = {
 RUN = "from console.cli import main; main()"
 HANGS = """
 import threading
-from telemetry.store import Store
+from telemetry.store.store import Store
 Store.ingest = lambda self, decoded: (print("hangs", flush=True), threading.Event().wait())
 """
 
@@ -314,7 +317,7 @@ def test_the_token_file_of_the_command_line_reaches_every_command(
 
 @pytest.fixture
 def server(tmp_path: Path, papers: dict[str, Path]) -> Iterator[StoreServer]:
-    from telemetry.tls import TlsFiles
+    from telemetry.service.tls import TlsFiles
 
     guarded = Listen("localhost:0", TlsFiles(papers["cert"], papers["key"]), papers["tokens"])
     serving = StoreServer(
@@ -335,7 +338,7 @@ def test_a_full_disk_is_told_as_come_again_and_stays_visible(
     with grpc.insecure_channel(server.addresses[1]) as channel:
         export = channel.unary_unary(METRICS_EXPORT)
         with monkeypatch.context() as broken:
-            broken.setattr("telemetry.ingest.merge", no_room)
+            broken.setattr("telemetry.store.ingest.merge", no_room)
             with pytest.raises(grpc.RpcError) as e:
                 export(metrics, timeout=10)
         assert e.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -499,7 +502,7 @@ def test_more_than_is_taken_at_once_is_put_off_and_nothing_is_lost(
         return ingest(decoded)
 
     monkeypatch.setattr(server.store, "ingest", held_up)
-    monkeypatch.setattr("telemetry.intake.CALLS", 2)
+    monkeypatch.setattr("telemetry.service.intake.CALLS", 2)
     client = StoreClient(server.address)
     data = [encode(batch(minute(f"t{n}", output_tokens=1)))[0] for n in range(3)]
     waiting = [threading.Thread(target=client.export, args=(d, None)) for d in data[:2]]

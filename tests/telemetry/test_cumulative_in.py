@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry import cumulative_in, forget
 from telemetry.conventions import metric_name
-from telemetry.counting import Counting
-from telemetry.cumulative_in import Flow, Known, Sender, convert
+from telemetry.otlp import cumulative as cumulative_in
 from telemetry.otlp import decode_metrics
+from telemetry.otlp.cumulative import Flow, Known, Sender, convert
+from telemetry.prometheus.counting import Counting
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Receipt, Store
+from telemetry.store import forget
+from telemetry.store.store import Receipt, Store
 from tests.telemetry.delivered import DAY_S, T0
 from tests.telemetry.foreign_requests import (
     KV,

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from telemetry import doctor, migrations, owner, sizes
-from telemetry.doctor_cli import doctor as command
+from telemetry import doctor
+from telemetry.commands.doctor import doctor as command
 from telemetry.errors import StoreError
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import FileSource
-from telemetry.store import Store
+from telemetry.store import migrations, owner, sizes
+from telemetry.store.store import Store
 from tests.telemetry.delivered import T0, batch, deliver, engine_minute, event, minute, request
 
 NOW = T0 + 600

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from telemetry.conventions import Emitter
-from telemetry.door import DoorLedger
+from telemetry.ledger.door import DoorLedger
 
 
 def door():

@@ -22,17 +22,19 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry import doctor, listen, methods, roles, tls, watch_service
-from telemetry.access import Access
-from telemetry.client import StoreClient
+from telemetry import doctor
 from telemetry.errors import NotAllowed, StoreError, StoreUnreachable
-from telemetry.hearing import Hub
-from telemetry.listen import Listen, Target
 from telemetry.otlp import encode
-from telemetry.roles import Grant, Role
-from telemetry.server import StoreServer
+from telemetry.service import listen, methods, roles, tls
+from telemetry.service.access import Access
+from telemetry.service.client import StoreClient
+from telemetry.service.hearing import Hub
+from telemetry.service.listen import Listen, Target
+from telemetry.service.roles import Grant, Role
+from telemetry.service.server import StoreServer
 from telemetry.settings import SettingsError
-from telemetry.store import Store
+from telemetry.store.store import Store
+from telemetry.watch import service as watch_service
 from tests.telemetry.delivered import batch, minute
 
 TOKENS = {
@@ -473,7 +475,7 @@ def test_what_to_show_is_read_from_the_environment_and_the_file_at_every_call(
 
 
 def settings(tmp_path: Path, text: str) -> tuple[Listen, ...]:
-    from telemetry import store_settings
+    from telemetry.store import settings as store_settings
 
     file = tmp_path / "settings.toml"
     file.write_text(text)

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from console.cli import FAILED, OK, USAGE, invoke
+from telemetry.ask.explain import Targets, UnknownRequest, explain
+from telemetry.ask.explain_text import WIDTH, lines
 from telemetry.conventions import WAIT_REASONS
 from telemetry.errors import QueryError
-from telemetry.explain import Targets, UnknownRequest, explain
-from telemetry.explain_text import WIDTH, lines
 from telemetry.otlp import encode
 from telemetry.plain import cells
 from telemetry.records import Batch, EngineRun, PolicyRecord
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import MemorySource, open_source
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.telemetry.delivered import ODD_NAMES, RUN, T0, batch, deliver, request
 from tests.telemetry.simulated import simulated
 from tests.telemetry.synthetic_rows import CAPACITY, SELF, Pool

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from console.cli import FAILED, OK, USAGE, invoke
-from telemetry import export as exporting
-from telemetry import pacing, perfetto
+from telemetry.ask import export as exporting
+from telemetry.ask import pacing, perfetto
+from telemetry.ask.export import export
 from telemetry.errors import StoreError
-from telemetry.export import export
 from telemetry.instants import micros
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import FileSource, LiveSource, MemorySource, Source, open_source
-from telemetry.store import Store
+from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (
     ADAPTER_ROW,

@@ -11,15 +11,15 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from telemetry import backup, forget, retention, sizes
 from telemetry.conventions import metric_name
 from telemetry.errors import MalformedBatch
-from telemetry.foreign import Gate
 from telemetry.otlp import decode_logs, decode_metrics, encode
-from telemetry.otlp_read import Refused
+from telemetry.otlp.foreign import Gate
+from telemetry.otlp.read import Refused
 from telemetry.records import ForeignMetric
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Store
+from telemetry.store import backup, forget, retention, sizes
+from telemetry.store.store import Store
 from tests.telemetry.delivered import DAY_S, ODD_NAMES, T0, batch, deliver, everything, minute
 from tests.telemetry.foreign_requests import (
     OUTPUT,

@@ -15,7 +15,7 @@ from telemetry.conventions import Emitter
 from telemetry.otlp import encode
 from telemetry.records import Batch
 from telemetry.source import MemorySource, StoreSource
-from telemetry.store import Store
+from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (
     ADAPTER_ROW,

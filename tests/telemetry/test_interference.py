@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from telemetry import interference, matrix, sums
 from telemetry.conventions import CAPACITY, OTHERS, SELF, TENANT
-from telemetry.interference import SHARED, STALL, Interference
+from telemetry.ledger import interference, matrix, sums
+from telemetry.ledger.interference import SHARED, STALL, Interference
 
 N = 12
 NAMES = [f"t{i}" for i in range(N)]

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from telemetry import upkeep
-from telemetry.client import StoreClient
 from telemetry.conventions import Emitter
-from telemetry.late import GRACE_S
-from telemetry.listen import Listen
 from telemetry.otlp import encode
-from telemetry.service import Options, StoreServer, run
+from telemetry.service.client import StoreClient
+from telemetry.service.listen import Listen
+from telemetry.service.process import Options, StoreServer, run
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Receipt, Store
+from telemetry.store import upkeep
+from telemetry.store.late import GRACE_S
+from telemetry.store.store import Receipt, Store
 from tests.telemetry.delivered import (
     ADAPTER_ROW,
     DAY_S,
@@ -108,9 +108,10 @@ def test_an_older_state_that_is_late_changes_nothing(tmp_path: Path) -> None:
 _DIES = """
 import os, sys
 from pathlib import Path
-from telemetry import ingest, parts
+from telemetry.store import ingest
+from telemetry.store import parts
 from telemetry.otlp import encode
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.telemetry.test_late import LATE
 
 def die(*_): os._exit(9)

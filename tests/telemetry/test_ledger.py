@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from telemetry.interference import SHARED, adapter_group
+from telemetry.ledger.interference import SHARED, adapter_group
+from telemetry.ledger.views import StepView, Targets, TenantWork
 from telemetry.records import (
     StepSample,
 )
-from telemetry.views import StepView, Targets, TenantWork
 from tests.telemetry.ledger_worlds import (
     by_index,
     charged,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from telemetry import fold, interference
 from telemetry.conventions import WAIT_REASONS
+from telemetry.ledger import fold, interference
 from telemetry.records import EngineMinute, InterferenceMinute, TenantMinute
 from tests.telemetry.brute_ledger import BruteBucket
 from tests.telemetry.ledger_worlds import BUCKET_S, GROUPS, Twins

@@ -8,13 +8,13 @@ import threading
 import numpy as np
 import pytest
 
-from telemetry import fold, interference, matrix, sums
-from telemetry.interference import SHARED
+from telemetry.ledger import fold, interference, matrix, sums
+from telemetry.ledger.interference import SHARED
+from telemetry.ledger.views import Ended, StepView, Targets
 from telemetry.records import (
     InterferenceMinute,
     RequestRecord,
 )
-from telemetry.views import Ended, StepView, Targets
 from tests.telemetry.ledger_worlds import (
     by_index,
     charged,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.conventions import Emitter
-from telemetry.liveness import SETTLE_S, SILENT_S, Liveness
-from telemetry.otlp_decode import Decoded
+from telemetry.otlp.decode import Decoded
 from telemetry.records import Batch, TenantMinute
+from telemetry.service.liveness import SETTLE_S, SILENT_S, Liveness
 from tests.telemetry.delivered import T0, event
 
 

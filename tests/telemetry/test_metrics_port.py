@@ -18,13 +18,13 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from telemetry.client import StoreClient
 from telemetry.conventions import Emitter
-from telemetry.counting import Counting
 from telemetry.errors import StoreError
-from telemetry.metrics_port import MetricsPort, listen
 from telemetry.otlp import encode
+from telemetry.prometheus.counting import Counting
+from telemetry.prometheus.port import MetricsPort, listen
 from telemetry.records import Batch, EngineRun
+from telemetry.service.client import StoreClient
 from tests.telemetry.delivered import RUN, minute, until
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.errors import QueryError
-from telemetry.name_filter import LONGEST_PATTERN, NameFilter
+from telemetry.watch.name_filter import LONGEST_PATTERN, NameFilter
 
 
 def still() -> float:

@@ -16,7 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
 from telemetry.errors import MalformedBatch
 from telemetry.otlp import Decoded, decode_logs, decode_metrics, encode
-from telemetry.otlp_rows import ROWS_A_REQUEST
+from telemetry.otlp.rows import ROWS_A_REQUEST
 from telemetry.records import Batch
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (

@@ -14,9 +14,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from telemetry.conventions import HOLDER_KINDS
 from telemetry.otlp import decode_metrics, encode
-from telemetry.otlp_rows import ROWS_A_REQUEST
+from telemetry.otlp.rows import ROWS_A_REQUEST
 from telemetry.records import InterferenceMinute
-from telemetry.store import Store
+from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry import objects_encode
 from tests.telemetry.delivered import (

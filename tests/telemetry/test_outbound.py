@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.outbound_lane import DROPS, Lane, Pace, pause_s
-from telemetry.outbound_metrics import cumulative
-from telemetry.outbound_queue import Payload, Queue, Snapshots
-from telemetry.outbound_wire import Fate, Reply
+from telemetry.outbound.lane import DROPS, Lane, Pace, pause_s
+from telemetry.outbound.metrics import cumulative
+from telemetry.outbound.queue import Payload, Queue, Snapshots
+from telemetry.outbound.wire import Fate, Reply
 from telemetry.records import EngineRun
-from telemetry.retry_info import retry_after_s
+from telemetry.service.retry_info import retry_after_s
 from tests.telemetry.delivered import RUN, T0, batch, minute, request, until
 from tests.telemetry.otlp_collector import (
     Answer,
@@ -200,7 +200,7 @@ def test_a_queue_keeps_its_bounds_and_loses_nothing_unsaid(
 
 
 def test_rows_that_come_faster_than_they_are_looked_at_are_counted(monkeypatch: Any):
-    monkeypatch.setattr("telemetry.outbound.MOST_ROWS", 10)
+    monkeypatch.setattr("telemetry.outbound.outbound.MOST_ROWS", 10)
     held = threading.Event()
     with collecting() as collector, sending(traces_to(collector.url)) as outbound:
         outbound._look_at = lambda *_: held.wait(10)
@@ -360,7 +360,7 @@ def test_losses_are_in_prometheus(dead: str):
     from prometheus_client import generate_latest
     from prometheus_client.parser import text_string_to_metric_families
 
-    from telemetry.prometheus import registry_of
+    from telemetry.prometheus.collector import registry_of
 
     heard = counting("a")
     refusal = refuses(grpc.StatusCode.INVALID_ARGUMENT)

@@ -18,15 +18,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from telemetry.client import StoreClient
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter, Kind
-from telemetry.counting import Counting
-from telemetry.naming import MOST_NAMES
 from telemetry.otlp import encode
-from telemetry.outbound_delta import Deltas
-from telemetry.outbound_metrics import cumulative
-from telemetry.outbound_queue import Payload
+from telemetry.outbound.delta import Deltas
+from telemetry.outbound.metrics import cumulative
+from telemetry.outbound.queue import Payload
+from telemetry.prometheus.counting import Counting
+from telemetry.prometheus.naming import MOST_NAMES
 from telemetry.records import EngineRun
+from telemetry.service.client import StoreClient
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (
     RUN,

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli import serve
-from telemetry import store_settings
-from telemetry.outbound_settings import NOTHING, Endpoint, Export, Outgoing, endpoint_of, resolved
+from telemetry.outbound.settings import NOTHING, Endpoint, Export, Outgoing, endpoint_of, resolved
+from telemetry.outbound.tail import Rates
 from telemetry.settings import SettingsError
-from telemetry.tail import Rates
+from telemetry.store import settings as store_settings
 
 SECRET = "canary-4711"
 

@@ -12,9 +12,9 @@ import grpc
 import pytest
 import trustme
 
-from telemetry.outbound import Outbound
-from telemetry.outbound_settings import Endpoint, Outgoing, endpoint_of
-from telemetry.outbound_wire import Fate, Reply, open_transport
+from telemetry.outbound.outbound import Outbound
+from telemetry.outbound.settings import Endpoint, Outgoing, endpoint_of
+from telemetry.outbound.wire import Fate, Reply, open_transport
 from telemetry.settings import SettingsError
 from tests.telemetry.delivered import T0, batch, request, until
 from tests.telemetry.otlp_collector import collecting, refuses

@@ -11,11 +11,11 @@ import pytest
 from telemetry.conventions import Emitter
 from telemetry.errors import MalformedBatch, StoreBusy, StoreError, StoreUnreachable
 from telemetry.otlp import decode_logs, decode_metrics
-from telemetry.pipeline import Exporter, Inline
+from telemetry.pipeline.exporter import Exporter, Inline
 from telemetry.records import Batch
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import FileSource, MemorySource, StoreSource
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.telemetry.delivered import (
     ADAPTER_ROW,
     RUN_ROW,

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry import ingest_columns
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
 from telemetry.otlp import decode_metrics, encode
-from telemetry.packed import pack
-from telemetry.pipeline import Exporter, Inline
-from telemetry.portions import PORTION_BYTES, portions
-from telemetry.recent import Recent, place_of
+from telemetry.pipeline.exporter import Exporter, Inline
+from telemetry.pipeline.packed import pack
+from telemetry.pipeline.portions import PORTION_BYTES, portions
+from telemetry.pipeline.recent import Recent, place_of
 from telemetry.records import Batch, EngineMinute, InterferenceMinute, TenantMinute
 from telemetry.source import MemorySource, StoreSource
-from telemetry.store import Store
+from telemetry.store import ingest_columns
+from telemetry.store.store import Store
 from tests.telemetry.delivered import (
     T0,
     batch,

@@ -14,11 +14,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from telemetry import exposed
 from telemetry.conventions import LATENCY_BOUNDS_S
-from telemetry.counting import Counting
-from telemetry.naming import MOST_NAMES
-from telemetry.prometheus import registry_of
+from telemetry.prometheus import exposed
+from telemetry.prometheus.collector import registry_of
+from telemetry.prometheus.counting import Counting
+from telemetry.prometheus.naming import MOST_NAMES
 from telemetry.records import EngineRun
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (

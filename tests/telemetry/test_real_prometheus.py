@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from telemetry import exposed, grafana
-from telemetry.client import StoreClient
 from telemetry.conventions import Emitter
-from telemetry.metrics_port import listen
 from telemetry.otlp import encode
+from telemetry.prometheus import exposed, grafana
+from telemetry.prometheus.port import listen
 from telemetry.records import Batch, EngineMinute, EngineRun, InterferenceMinute, TenantMinute
+from telemetry.service.client import StoreClient
 from tests.telemetry.delivered import RUN
 
 ROOT = Path(__file__).parents[2]

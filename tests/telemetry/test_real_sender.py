@@ -24,9 +24,9 @@ from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, V
 from opentelemetry.sdk.resources import Resource
 
 from telemetry.conventions import LATENCY_BOUNDS_S, latency_bucket
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import FileSource
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.telemetry.foreign_requests import OUTPUT, TTFT
 
 SAID = Resource.create({"service.instance.id": "chat-1", "service.name": "chat"})

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from telemetry.ask.reading import Result, queries
+from telemetry.ask.rows import ROWS, typed
 from telemetry.errors import QueryError
-from telemetry.reading import Result, queries
-from telemetry.rows import ROWS, typed
 from telemetry.source import MemorySource
 from tests.telemetry.test_source import ASKED, in_memory
 

@@ -15,22 +15,24 @@ import pytest
 import trustme
 
 from console.cli import invoke
-from telemetry import doctor, listen, metrics_port, wire
+from telemetry import doctor
 from telemetry.alerts import people
 from telemetry.alerts.delivery import Courier, Parcel, Receipt
 from telemetry.alerts.settings import WEBHOOK, Target, read_section
+from telemetry.ask.export import CSV, placed
+from telemetry.ask.reading import Result
 from telemetry.cli import table
 from telemetry.errors import QueryError, StoreError
-from telemetry.export import CSV, placed
 from telemetry.narration import begin, one_line
-from telemetry.outbound_settings import METRICS, endpoint_of
-from telemetry.outbound_wire import Fate, _Http
-from telemetry.reading import Result
-from telemetry.roles import Role, TokenFile, digest
-from telemetry.server import StoreServer
+from telemetry.outbound.settings import METRICS, endpoint_of
+from telemetry.outbound.wire import Fate, _Http
+from telemetry.prometheus import port as metrics_port
+from telemetry.service import listen, wire
+from telemetry.service.roles import Role, TokenFile, digest
+from telemetry.service.server import StoreServer
+from telemetry.service.tls import TlsFiles, server_credentials
 from telemetry.settings import Reader, SettingsError
-from telemetry.store import Store
-from telemetry.tls import TlsFiles, server_credentials
+from telemetry.store.store import Store
 from tests.telemetry.delivered import until
 
 ESCAPES = "x\x1b]0;pwned\x07\x9b31m\u202e"

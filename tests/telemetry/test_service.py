@@ -21,13 +21,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 
-from telemetry import owner
-from telemetry.client import StoreClient
 from telemetry.errors import MalformedBatch, StoreBusy, StoreError
 from telemetry.otlp import encode
-from telemetry.service import StoreServer
+from telemetry.service.client import StoreClient
+from telemetry.service.process import StoreServer
 from telemetry.source import FileSource, StoreSource, open_source
-from telemetry.store import Store
+from telemetry.store import owner
+from telemetry.store.store import Store
 from tests.telemetry.delivered import T0, batch, minute, request, until
 
 ROOT = Path(__file__).parents[2]
@@ -255,7 +255,7 @@ def test_a_closing_store_says_later_and_commits_what_it_took(tmp_path: Path) -> 
 
 
 def test_a_full_queue_says_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("telemetry.intake.QUEUE_REQUESTS", 1)
+    monkeypatch.setattr("telemetry.service.intake.QUEUE_REQUESTS", 1)
     store = Store.open(tmp_path / "store")
     entered, go_on = threading.Event(), threading.Event()
     ingest = store.ingest
@@ -294,7 +294,7 @@ def test_a_store_that_cannot_commit_says_later_and_lives_on(
     client = StoreClient(server.address)
     metrics, _ = encode(batch(minute("a", output_tokens=4)))
     with monkeypatch.context() as broken:
-        broken.setattr("telemetry.ingest.merge", no_room)
+        broken.setattr("telemetry.store.ingest.merge", no_room)
         with pytest.raises(StoreBusy, match="No space left"):
             client.export(metrics, None)
     assert client.export(metrics, None).refused == 0
@@ -307,7 +307,7 @@ def test_what_nobody_foresaw_is_not_put_off_to_later(
     client = StoreClient(server.address)
     metrics, _ = encode(batch(minute("a", output_tokens=4)))
     with monkeypatch.context() as broken:
-        broken.setattr("telemetry.ingest.merge", lambda *_: 1 / 0)
+        broken.setattr("telemetry.store.ingest.merge", lambda *_: 1 / 0)
         with pytest.raises(StoreError, match="ZeroDivisionError") as e:
             client.export(metrics, None)
     assert not isinstance(e.value, StoreBusy)
@@ -321,7 +321,7 @@ def test_a_store_that_cannot_say_where_it_is_still_takes_rows(
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("telemetry.owner.announce", no_room)
+    monkeypatch.setattr("telemetry.store.owner.announce", no_room)
     server = StoreServer(Store.open(tmp_path / "store"), f"unix:{tmp_path / 's'}")
     server.start()
     client = StoreClient(server.address)

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from telemetry import owner
-from telemetry.client import StoreClient
+from telemetry.ask.reading import queries
 from telemetry.conventions import Emitter
 from telemetry.errors import QueryError, StoreBusy, StoreError, StoreUnreachable
 from telemetry.otlp import encode
-from telemetry.reading import queries
 from telemetry.records import Batch
-from telemetry.service import StoreServer
+from telemetry.service.client import StoreClient
+from telemetry.service.process import StoreServer
 from telemetry.source import (
     FileSource,
     LiveSource,
@@ -26,7 +25,8 @@ from telemetry.source import (
     StoreSource,
     open_source,
 )
-from telemetry.store import Store
+from telemetry.store import owner
+from telemetry.store.store import Store
 from tests.telemetry.delivered import (
     ADAPTER_ROW,
     DAY_S,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from telemetry.ask.export import export
+from telemetry.ask.reading import Result, queries
 from telemetry.errors import QueryError, StoreUnreachable
-from telemetry.export import export
-from telemetry.pipeline import Exporter
-from telemetry.reading import Result, queries
-from telemetry.service import StoreServer
+from telemetry.pipeline.exporter import Exporter
+from telemetry.service.process import StoreServer
 from telemetry.source import (
     FileSource,
     LiveSource,
@@ -25,9 +25,9 @@ from telemetry.source import (
     StoreSource,
     open_source,
 )
-from telemetry.store import Store
-from telemetry.watch import Asked
-from telemetry.watch_once import watch_once
+from telemetry.store.store import Store
+from telemetry.watch.frame import Asked
+from telemetry.watch.once import watch_once
 from telemetry.worker_source import FRESH_S, LACKS, REBUILT_S, FallbackSource, WorkerSource
 from tests.telemetry.delivered import (
     DAY_S,

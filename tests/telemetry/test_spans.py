@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.conventions import SPAN_ATTRIBUTES, WAIT_REASONS
-from telemetry.otlp_decode import decode_logs
-from telemetry.otlp_encode import encode as encode_rows
-from telemetry.outbound_traces import Traces, encode
+from telemetry.otlp.decode import decode_logs
+from telemetry.otlp.encode import encode as encode_rows
+from telemetry.outbound.spans import Span, spans_of, trace_id_of
+from telemetry.outbound.tail import Rates
+from telemetry.outbound.traces import Traces, encode
 from telemetry.records import RequestRecord
-from telemetry.spans import Span, spans_of, trace_id_of
 from telemetry.tables import TABLES
-from telemetry.tail import Rates
 from tests.telemetry.delivered import T0, any_row, batch, request
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

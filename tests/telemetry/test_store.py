@@ -16,13 +16,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from telemetry import owner
-from telemetry import shelf as shelf_module
 from telemetry.errors import MalformedBatch, QueryError, StoreBusy, StoreError
 from telemetry.otlp import encode
 from telemetry.records import Batch
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Store
+from telemetry.store import owner
+from telemetry.store import shelf as shelf_module
+from telemetry.store.store import Store
 from tests.telemetry.delivered import (
     ADAPTER_ROW,
     DAY_S,
@@ -222,7 +222,7 @@ def test_a_closed_day_that_cannot_be_reached_now_is_left_where_it_is(
         deliver(store, batch(*two_days()))
         store.close_day(FIRST)
     with monkeypatch.context() as broken:
-        broken.setattr("telemetry.parts.check_parquet", unreachable)
+        broken.setattr("telemetry.store.parts.check_parquet", unreachable)
         with pytest.raises(StoreError, match="Too many open files"):
             Store.open(folder)
     with Store.open(folder) as store:
@@ -262,7 +262,7 @@ def test_a_full_disk_costs_nothing_acknowledged_and_is_over_when_there_is_room(
 
     connect = shelf_module.connect
     monkeypatch.setattr(shelf_module, "connect", impatient)
-    caplog.set_level("DEBUG", "telemetry.store")
+    caplog.set_level("DEBUG", "telemetry.store.store")
     acknowledged, refused = 0, 0
     with Store.open(folder) as store:
         deliver(store, batch(minute("a", output_tokens=1)))
@@ -378,8 +378,9 @@ def test_a_name_that_duckdb_misreads_is_refused_before_rows_get_lost(
 def test_neither_store_nor_queries_load_torch(folder: Path) -> None:
     code = (
         "import sys, json\n"
-        "import telemetry.service, telemetry.pipeline, telemetry.cli, telemetry.source\n"
-        "from telemetry.store import Store\n"
+        "import telemetry.service.process, telemetry.pipeline.exporter\n"
+        "import telemetry.cli, telemetry.source\n"
+        "from telemetry.store.store import Store\n"
         "s = Store.open(sys.argv[1]); s.run('span', {}); s.close()\n"
         "print(json.dumps([m for m in ('torch', 'triton', 'engine') if m in sys.modules]))\n"
     )
@@ -394,7 +395,10 @@ def test_neither_store_nor_queries_load_torch(folder: Path) -> None:
 
 
 def test_a_sender_does_not_load_duckdb() -> None:
-    code = "import sys, telemetry.pipeline, telemetry.client; print('duckdb' in sys.modules)"
+    code = (
+        "import sys, telemetry.pipeline.exporter, telemetry.service.client; "
+        "print('duckdb' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

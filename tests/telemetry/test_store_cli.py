@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from telemetry.cli import query, store
-from telemetry.retention import DEFAULT_DAYS
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import FileSource
-from telemetry.store import Store
+from telemetry.store.retention import DEFAULT_DAYS
+from telemetry.store.store import Store
 from tests.telemetry.delivered import DAY_S, T0, batch, charge, deliver, engine_minute, minute
 
 NAME = "\x1b[31mred\n"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from telemetry import parts, quarantine, sql
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Store
+from telemetry.store import parts, quarantine, sql
+from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import DAY_S, T0, batch, deliver, engine_minute, minute, request
 
@@ -186,8 +186,8 @@ def test_removing_the_quarantined_file_accepts_the_loss(closed: Path) -> None:
 
 
 def test_the_partial_days_are_said_over_the_wire(closed: Path, tmp_path: Path) -> None:
-    from telemetry.client import StoreClient
-    from telemetry.service import StoreServer
+    from telemetry.service.client import StoreClient
+    from telemetry.service.process import StoreServer
 
     (closed / FIRST / "request.parquet").write_bytes(b"short")
     server = StoreServer(Store.open(closed), f"unix:{tmp_path}/s")

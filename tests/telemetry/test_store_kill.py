@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from telemetry import backup
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Store
+from telemetry.store import backup
+from telemetry.store.store import Store
 from tests.telemetry.delivered import DAY_S, T0, batch, charge, deliver, minute, request
 
 FIRST = "2027-01-15"
@@ -25,8 +25,9 @@ ROOT = Path(__file__).parents[2]
 _WRITER = """
 import sys
 from pathlib import Path
-from telemetry import backup, forget
-from telemetry.store import Store
+from telemetry.store import backup
+from telemetry.store import forget
+from telemetry.store.store import Store
 from tests.telemetry.delivered import deliver
 from tests.telemetry.test_store_kill import delivery
 folder, first, act = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from telemetry import backup, forget, retention, sizes, upkeep
+from telemetry.ask.reading import Result
 from telemetry.errors import QueryError, StoreError
 from telemetry.instants import DAY_S, day_of
-from telemetry.parts import Part
-from telemetry.reading import Result
 from telemetry.records import AdapterMinute, AdapterRecord, EngineRun, PolicyRecord
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.settings import SettingsError
 from telemetry.source import FileSource, StoreSource, open_source
-from telemetry.store import Store
+from telemetry.store import backup, forget, retention, sizes, upkeep
+from telemetry.store.parts import Part
+from telemetry.store.store import Store
 from tests.telemetry.delivered import (
     ADAPTER_ROW,
     ODD_NAMES,

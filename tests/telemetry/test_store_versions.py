@@ -9,11 +9,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from telemetry import migrations
 from telemetry.errors import StoreError, StoreTooNew
-from telemetry.migrations import MIGRATIONS, Migration
 from telemetry.source import FileSource, StoreSource
-from telemetry.store import Store
+from telemetry.store import migrations
+from telemetry.store.migrations import MIGRATIONS, Migration
+from telemetry.store.store import Store
 from tests.telemetry.delivered import DAY_S, T0, batch, deliver, engine_minute, minute, request
 
 FIRST, SECOND = "2027-01-15", "2027-01-16"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.tail import Rates, Tail, chosen
+from telemetry.outbound.tail import Rates, Tail, chosen
 from tests.telemetry.delivered import T0, request
 
 

@@ -16,11 +16,11 @@ from telemetry.conventions import Emitter
 from telemetry.errors import QueryError, StoreError
 from telemetry.records import Batch, EventRecord, PolicyRecord
 from telemetry.source import MemorySource, StoreSource
-from telemetry.store import Store
-from telemetry.tail_events import MOST_FOLLOWERS, Tail, Wanted, stored, stream, wanted
-from telemetry.watch_client import WatchClient
-from telemetry.watch_service import StoreFaces
-from telemetry.watch_wire import Dropped
+from telemetry.store.store import Store
+from telemetry.watch.client import WatchClient
+from telemetry.watch.service import StoreFaces
+from telemetry.watch.tail_events import MOST_FOLLOWERS, Tail, Wanted, stored, stream, wanted
+from telemetry.watch.wire import Dropped
 from tests.telemetry.delivered import ODD_NAMES, RUN, T0, batch, deliver, event, minute, until
 from tests.telemetry.served import store_faces
 

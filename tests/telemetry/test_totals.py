@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
-from telemetry.counting import MOST_POOLS, STALE_S, Counting
-from telemetry.exposed import OTHER
-from telemetry.naming import Naming
+from telemetry.prometheus.counting import MOST_POOLS, STALE_S, Counting
+from telemetry.prometheus.exposed import OTHER
+from telemetry.prometheus.naming import Naming
+from telemetry.prometheus.totals import HORIZON_S, SETTLED_S
 from telemetry.records import Batch, EngineRun, TenantMinute
-from telemetry.totals import HORIZON_S, SETTLED_S
 from tests.telemetry.delivered import RUN, T0, batch, charge, engine_minute, minute
 
 TENANTS = ("a", "b", "c", "d", "e")

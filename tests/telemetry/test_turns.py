@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from telemetry import turns
-from telemetry.turns import Turns
+from telemetry.ask import turns
+from telemetry.ask.turns import Turns
 from tests.telemetry.delivered import until
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from console.cli import FAILED, OK, USAGE, invoke
+from telemetry.ask.usage import EngineTime, UnknownTenant, usage
+from telemetry.ask.usage_text import lines
 from telemetry.otlp import encode
-from telemetry.service import StoreServer
+from telemetry.service.process import StoreServer
 from telemetry.source import MemorySource, open_source
-from telemetry.store import Store
-from telemetry.usage import EngineTime, UnknownTenant, usage
-from telemetry.usage_text import lines
+from telemetry.store.store import Store
 from tests.telemetry.delivered import ODD_NAMES, T0, batch, deliver, engine_minute, minute
 from tests.telemetry.simulated import simulated
 

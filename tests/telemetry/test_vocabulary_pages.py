@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from console.cli import COMMANDS
-from telemetry import exposed, grafana
-from telemetry.boards import BOARDS
 from telemetry.conventions import EVENT_KINDS, SPAN_ATTRIBUTES, Kind
+from telemetry.prometheus import exposed, grafana
+from telemetry.prometheus.boards import BOARDS
 from telemetry.tables import TABLES
 
 ROOT = Path(__file__).parents[2]

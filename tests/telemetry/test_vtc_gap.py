@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telemetry.views import StepView
+from telemetry.ledger.views import StepView
 from tests.telemetry.ledger_worlds import by_index, hold_slots, new_ledger, tenant_minute
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
 from telemetry.errors import QueryError
-from telemetry.name_filter import NameFilter
 from telemetry.records import Batch
-from telemetry.watch import COLUMNS, Asked, Frame, frame
-from telemetry.watch_columns import AT, LEVELS_ADD_UP
-from telemetry.watch_state import KEEP_S, STALE_S, WatchState
+from telemetry.watch.columns import AT, LEVELS_ADD_UP
+from telemetry.watch.frame import COLUMNS, Asked, Frame, frame
+from telemetry.watch.name_filter import NameFilter
+from telemetry.watch.state import KEEP_S, STALE_S, WatchState
 from tests.telemetry.delivered import T0, batch, engine_minute, minute
 
 ADDS = [c.name for c in COLUMNS if c.kind in ("sum", "avg", "share") or c.name in LEVELS_ADD_UP]

@@ -13,17 +13,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from console.cli import tenantscope
-from telemetry.client import StoreClient
+from telemetry.commands.watch import as_dict, lines
 from telemetry.errors import QueryError
-from telemetry.hearing import Hub
 from telemetry.otlp import encode
-from telemetry.service import StoreServer
-from telemetry.store import Store
-from telemetry.watch import COLUMNS, Asked, frame
-from telemetry.watch_cli import as_dict, lines
-from telemetry.watch_client import WatchClient
-from telemetry.watch_service import attach
-from telemetry.watch_state import WatchState
+from telemetry.service.client import StoreClient
+from telemetry.service.hearing import Hub
+from telemetry.service.process import StoreServer
+from telemetry.store.store import Store
+from telemetry.watch.client import WatchClient
+from telemetry.watch.frame import COLUMNS, Asked, frame
+from telemetry.watch.service import attach
+from telemetry.watch.state import WatchState
 from tests.telemetry.delivered import T0, batch, deliver, engine_minute, event, minute
 
 NAMES = ("a", "b", "[red]x[/]\x1b[2J")

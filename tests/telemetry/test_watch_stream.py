@@ -12,15 +12,15 @@ import pytest
 
 from telemetry.errors import QueryError, StoreBusy, StoreUnreachable
 from telemetry.otlp import encode
-from telemetry.pipeline import Exporter
+from telemetry.pipeline.exporter import Exporter
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.records import Batch
-from telemetry.watch import Asked
-from telemetry.watch_client import WatchClient
-from telemetry.watch_service import STORE, handlers
-from telemetry.watch_state import WatchState
-from telemetry.watch_stream import WatchService, frames
-from telemetry.worker_watch import UNWATCHED_S, WorkerWatch
+from telemetry.watch.client import WatchClient
+from telemetry.watch.frame import Asked
+from telemetry.watch.service import STORE, handlers
+from telemetry.watch.state import WatchState
+from telemetry.watch.stream import WatchService, frames
+from telemetry.watch.worker import UNWATCHED_S, WorkerWatch
 from tests.telemetry.delivered import T0, batch, engine_minute, minute, until
 
 

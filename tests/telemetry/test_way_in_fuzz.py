@@ -21,7 +21,7 @@ from telemetry.errors import MalformedBatch
 from telemetry.instants import LAST_US
 from telemetry.otlp import Decoded, decode_logs, decode_metrics, encode
 from telemetry.source import StoreSource
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.telemetry.delivered import T0, batch, charge, engine_minute, event, minute, request
 from tests.telemetry.foreign_requests import (
     KV,

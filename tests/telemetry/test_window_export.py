@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from telemetry.ask.export import export
 from telemetry.errors import QueryError, StoreError
-from telemetry.export import export
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.source import Source, StoreSource, open_source
-from telemetry.store import Store
-from telemetry.watch_client import NotThere, WatchClient
-from telemetry.watch_service import StoreFaces
-from telemetry.window_export import CHUNK_BYTES, chunks, take
+from telemetry.store.store import Store
+from telemetry.watch.client import NotThere, WatchClient
+from telemetry.watch.service import StoreFaces
+from telemetry.watch.window_export import CHUNK_BYTES, chunks, take
 from tests.telemetry.delivered import T0, deliver, everything, until
 from tests.telemetry.served import RecentFace, recent_face, store_faces
 from tests.telemetry.test_source import in_memory, incident
@@ -147,7 +147,7 @@ def test_over_grpc_it_is_the_same_and_the_server_keeps_nothing(
 
 
 def test_a_worker_says_that_it_exports_nothing(tmp_path: Path) -> None:
-    from telemetry.pipeline import Exporter
+    from telemetry.pipeline.exporter import Exporter
 
     exporter = Exporter(sink=lambda metrics, logs: None)
     with recent_face(RecentFace(exporter), f"unix:{tmp_path}/s") as address:

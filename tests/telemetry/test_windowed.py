@@ -12,12 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from telemetry import reading, retention, sql, windowed
+from telemetry.ask import reading, windowed
+from telemetry.ask.reading import Result, queries
 from telemetry.otlp import encode
-from telemetry.parts import Part
-from telemetry.reading import Result, queries
 from telemetry.source import MemorySource
-from telemetry.store import Store
+from telemetry.store import retention, sql
+from telemetry.store.parts import Part
+from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (
     ADAPTER_ROW,

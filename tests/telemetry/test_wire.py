@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry import wire
+from telemetry.ask.reading import Result
 from telemetry.errors import QueryError
 from telemetry.proto import tenantscope_pb2 as pb
-from telemetry.reading import Result
+from telemetry.service import wire
 
 whole = st.integers(-(1 << 63), (1 << 63) - 1)
 values = (

@@ -706,7 +706,7 @@ def test_prompts_keys_and_headers_reach_neither_telemetry_nor_logs(
 
 def test_the_front_process_loads_no_torch_and_no_duckdb() -> None:
     script = (
-        "import sys, engine.serving.front, engine.model.text, telemetry.pipeline\n"
+        "import sys, engine.serving.front, engine.model.text, telemetry.pipeline.exporter\n"
         "engine.model.text.load_tokenizer('synthetic').stream().push(1)\n"
         "bad = {'torch', 'duckdb', 'triton', 'numpy'} & set(sys.modules)\n"
         "print(sorted(bad))"

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.serving.processes import ServeProcesses
-from telemetry import owner
 from telemetry.source import open_source
-from telemetry.watch import Asked
-from telemetry.watch_client import WatchClient
+from telemetry.store import owner
+from telemetry.watch.client import WatchClient
+from telemetry.watch.frame import Asked
 from tests.engine.serving.test_serve_whole import SETTINGS, ask
 from tests.telemetry.delivered import until
 

@@ -11,12 +11,12 @@ from test_front import ALICE, bench, settings, text_reply
 from engine.clock import TurnedClock
 from engine.scheduling import life
 from engine.scheduling.request import Ask, Outcome, Request
-from telemetry.otlp_decode import decode_logs
-from telemetry.otlp_encode import encode
-from telemetry.outbound_traces import Traces
+from telemetry.ledger.views import Identity, Verdict
+from telemetry.otlp.decode import decode_logs
+from telemetry.otlp.encode import encode
+from telemetry.outbound.tail import Rates
+from telemetry.outbound.traces import Traces
 from telemetry.records import Batch, RequestRecord
-from telemetry.tail import Rates
-from telemetry.views import Identity, Verdict
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADER = f"00-{TRACE}-{SPAN}-01"

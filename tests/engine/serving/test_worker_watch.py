@@ -10,10 +10,10 @@ import pytest
 
 from engine.clock import SystemClock
 from engine.serving.worker_service import WorkerService, start_server
-from telemetry.pipeline import Exporter
+from telemetry.pipeline.exporter import Exporter
 from telemetry.source import open_source
-from telemetry.watch import Asked
-from telemetry.watch_client import WatchClient
+from telemetry.watch.client import WatchClient
+from telemetry.watch.frame import Asked
 from tests.engine.serving.serving_fakes import short_folder
 from tests.telemetry.delivered import T0, batch, engine_minute, minute
 

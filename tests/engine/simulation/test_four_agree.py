@@ -10,13 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.config import Slo, Tenant
 from engine.simulation.simulate import simulate
-from telemetry.counting import Counting
-from telemetry.otlp_decode import decode_logs, decode_metrics
-from telemetry.otlp_encode import encode
-from telemetry.prometheus import registry_of
+from telemetry.otlp.decode import decode_logs, decode_metrics
+from telemetry.otlp.encode import encode
+from telemetry.prometheus.collector import registry_of
+from telemetry.prometheus.counting import Counting
 from telemetry.records import Batch
 from telemetry.source import StoreSource
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.engine.simulation.setups import ADAPTER, poisson, setup
 
 COLUMNS = (

@@ -15,9 +15,9 @@ from engine.simulation.hardware import PRESETS
 from engine.simulation.simulate import Progress
 from engine.simulation.store_out import StoreOut
 from telemetry.errors import StoreError
-from telemetry.pipeline import Inline
+from telemetry.pipeline.exporter import Inline
 from telemetry.source import open_source
-from telemetry.store import Store
+from telemetry.store.store import Store
 from tests.telemetry import simulated
 
 WORKLOAD = simulated.WORKLOAD.replace('"flood"', '"two"')

@@ -1,9 +1,0 @@
-"""The one form in which rows travel: OTLP protobuf, there and back. Owns the two halves' names."""
-
-from __future__ import annotations
-
-from telemetry.otlp_decode import Decoded, decode_logs, decode_metrics
-from telemetry.otlp_encode import encode
-from telemetry.otlp_read import Refused
-
-__all__ = ["Decoded", "Refused", "decode_logs", "decode_metrics", "encode"]

@@ -1,0 +1,1 @@
+"""Metrics and traces on their way to third parties."""

@@ -1,0 +1,1 @@
+"""The way out of front and worker: encode, keep, send, send again."""

@@ -1,0 +1,1 @@
+"""The store: a folder of day files, its one writer, its upkeep."""

@@ -1,0 +1,1 @@
+"""Live answers: ranked frames, followed events, a window carried away."""
