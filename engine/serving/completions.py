@@ -275,7 +275,7 @@ class Completions:
 
     async def _body(self, request: Request) -> bytes:
         declared = request.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > self._body_bytes:
+        if declared.isascii() and declared.isdigit() and int(declared) > self._body_bytes:
             raise self._too_long(int(declared))
         parts, total = [], 0
         async for part in request.stream():

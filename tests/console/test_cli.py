@@ -88,8 +88,11 @@ def group():
     [("ok", 0), ("found", 1), ("config", 2), ("settings", 2), ("adapter", 1), ("retry", 3),
      ("file", 1), ("full", 1), ("ctrl-c", 130), ("usage", 2)],
 )  # fmt: skip
-def test_exit_codes(group, what, code):
-    assert invoke(["raise", what], group) == code
+def test_exit_codes(group, what, code, tmp_path, monkeypatch):
+    # A stdout of its own: where nothing more can be written its descriptor is let go.
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert invoke(["raise", what], group) == code
 
 
 def test_a_known_error_is_one_sentence_on_stderr(group, capsys):
