@@ -109,7 +109,10 @@ def started(tmp_path: Path, wait: str, before: str = "") -> subprocess.Popen[str
     ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 0)]
 )
 def test_a_signal_ends_the_processes_first(tmp_path: Path, number: int, code: int) -> None:
-    child = started(tmp_path, "signal.pause()")
+    # A runner under nohup would hand its deafness to SIGHUP down.
+    child = started(
+        tmp_path, "signal.pause()", before="signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    )
     child.send_signal(number)
     out, err = child.communicate(timeout=20)
     assert (out, child.returncode) == ("all ended\n", code)
