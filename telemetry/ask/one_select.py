@@ -17,6 +17,7 @@ from telemetry.tables import TABLES
 if TYPE_CHECKING:
     import duckdb
 
+_MOST_DEEP = 600  # lists and objects in one another; a walk takes a frame for each
 MOST_CHARACTERS = 100_000
 
 _NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
@@ -73,6 +74,8 @@ def check(con: duckdb.DuckDBPyConnection, text: str) -> None:
         if parsed.get("error"):
             said = parsed.get("error_message", "it has no tree")
             raise QueryError(f"this SELECT is refused: {said}")
+        if _depth(parsed) > _MOST_DEEP:
+            raise RecursionError
         _walk(parsed["statements"], frozenset())
     except RecursionError:
         raise QueryError("the SELECT is nested too deep to be looked through: flatten it") from None
@@ -82,6 +85,17 @@ def first_lines(error: Exception) -> str:
     """What DuckDB says of a mistake, without the picture of the line it draws below."""
     said = str(error).partition("\n\nLINE ")[0].partition("\n\nPossible solutions")[0]
     return " ".join(said.split())
+
+
+def _depth(tree: Any) -> int:
+    """How many lists and objects stand inside one another, counted without recursion."""
+    level, depth = [tree], 0
+    while level := [node for node in level if isinstance(node, list | dict)]:
+        depth += 1
+        level = [
+            below for node in level for below in (node.values() if isinstance(node, dict) else node)
+        ]
+    return depth
 
 
 def _walk(node: Any, ctes: frozenset[str]) -> None:
