@@ -80,12 +80,12 @@ class Timed:
 
 
 @contextmanager
-def timed_ledger() -> Iterator[Timed]:
-    """Every ledger's public calls are timed while this lasts, those made by this thread, by its
-    own CPU: what else runs on the machine is not in it."""
+def timed_ledger(*owners: type) -> Iterator[Timed]:
+    """Every ledger's public calls (or those of `owners`) are timed while this lasts, those made by
+    this thread, by its own CPU: what else runs on the machine is not in it."""
     timed = Timed(time.thread_time)
     was: list[tuple[type, str, Any]] = []
-    for owner in Ledger.__mro__[:-1]:
+    for owner in owners or Ledger.__mro__[:-1]:
         for name, value in list(vars(owner).items()):
             if not name.startswith("_") and callable(value) and not isinstance(value, type):
                 was.append((owner, name, value))

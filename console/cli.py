@@ -48,10 +48,12 @@ COMMANDS: Mapping[str, Lazy] = {
     "demo": Lazy(
         "console.demo.command:demo", "See a noisy neighbour found: engine, load, table, report."
     ),
+    "console": Lazy("console.command:console", "Who holds the pool, who is hurt, since when."),
     "simulate": Lazy(
         "engine.simulate_cli:simulate", "Try a pool, a policy or a limit in virtual time."
     ),
     "serve": Lazy("engine.cli:serve", "Run the engine: OpenAI-compatible, fair, accounted."),
+    "admin": Lazy("engine.admin_cli:admin", "Change a running engine: limits, adapters, policy."),
     "adapters": Lazy("engine.adapters_cli:adapters", "Make synthetic LoRA adapters."),
     "config": Lazy("engine.config_cli:config", "Check a settings file, explain its keys."),
     "keys": Lazy("engine.cli:keys", "Make API keys for tenants."),

@@ -128,9 +128,11 @@ def in_lines(verdict: Verdict) -> VerdictLines:
     """A verdict as the screen takes it: sentences, then exclusions side by side where they fit."""
     levels = {"ok": Level.QUIET, "hurt": Level.HURT, "note": Level.WARN}
     unknown = verdict.kind == verdicts.UNKNOWN
+    excluded = side_by_side(verdict.exclusions)
     return VerdictLines(
         level=Level.UNKNOWN if unknown else levels[verdict.level],
-        lines=(*verdict.sentences, *side_by_side(verdict.exclusions)),
+        lines=(*verdict.sentences, *excluded),
+        excluded=len(excluded),
         victims=frozenset(v.tenant for v in verdict.victims),
         named=verdict.tenant if verdict.kind == verdicts.TENANT else None,
         since=verdict.onset,

@@ -9,6 +9,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from console.account import Account
 
 LIVE = "LIVE"  # the mode of a screen that shows what is happening now
 FEW = 20  # below this many samples a percentile says nothing: the maximum and n are shown instead
@@ -38,6 +42,7 @@ class VerdictLines:
 
     level: Level
     lines: tuple[str, ...]
+    excluded: int = 0  # so many of the lines, the last ones, are causes that do not hold
     victims: frozenset[str] = frozenset()
     named: str | None = None
     since: float | None = None
@@ -151,6 +156,22 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lamps:
+    """Engines, store, collector: who is heard, who answers, what is missing.
+
+    `heard` of `known` engines sent the newest figures. `store_down_s`: for so long the store has
+    not answered and engines' memory is shown, None while it answers. `lost` batches were given up
+    on the way in the last hour, None = nobody can say. `notes` say what an answer lacks.
+    """
+
+    heard: int = 0
+    known: int = 0
+    store_down_s: float | None = None
+    lost: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything one screen shows, at one instant, of one pool."""
 
@@ -172,6 +193,10 @@ class Snapshot:
     verdict: VerdictLines
     tenants: tuple[TenantRow, ...]
     ticker: tuple[Tick, ...]  # newest last
+    account: Account | None = None  # of the last minutes; None: not asked for, or nothing heard
+    lamps: Lamps = Lamps()
+    pools: tuple[str, ...] = ()  # all that were heard, this one among them
+    edge: float | None = None  # the newest instant there is; None: this picture is of it
 
     @property
     def data_age_s(self) -> float | None:

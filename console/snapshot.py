@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from console.accounting import build_account
 from console.panels import (
     LIVE,
     Holder,
+    Lamps,
     PoolStrip,
     Snapshot,
     TenantRow,
@@ -48,17 +50,23 @@ def build_snapshot(
     phase: str | None = None,
     verdict: VerdictLines | None = None,
     stale_after_s: float = STALE_AFTER_S,
+    accounted: bool = False,
+    notes: tuple[str, ...] = (),
+    store_down_s: float | None = None,
+    edge: float | None = None,
 ) -> Snapshot:
     """The picture of one pool at `now` (unix seconds).
 
     `rows` reach back over the window and whatever history there is for the usual waits and the
     trend. `pool` None takes the pool heard last. `phase` None takes the newest `mark` event.
-    Without a `verdict` the lines state counts and name no holder.
+    Without a `verdict` the lines state counts and name no holder. `accounted`: with the lists of
+    who waits and who holds. `notes`, `store_down_s` and `edge` are what the source said of itself.
     """
     pool = pool if pool is not None else _pool_heard_last(rows)
     mine = rows.of_pool(pool) if pool is not None else rows
     span = Span(mine, now, window_s)
-    tenants = tenant_rows(mine, span, verdict)
+    # An account has its own excess, of five minutes.
+    tenants = tenant_rows(mine, span, verdict, excess=not accounted)
     spoken = verdict if verdict is not None else counts_only(tenants, span)
     policy = max(mine.policies, key=lambda p: (p.at, p.version), default=None)
     marks = [e for e in mine.events if e.kind == "mark" and e.at <= now]
@@ -82,7 +90,22 @@ def build_snapshot(
         verdict=spoken,
         tenants=tenants,
         ticker=ticker(mine, now),
+        account=build_account(mine, span, tenants) if accounted else None,
+        lamps=Lamps(
+            heard=len({k[0] for k in span.newest}),
+            known=len({k[0] for k in span.engines}),
+            store_down_s=store_down_s,
+            # What was given up reaches the store late, and a worker's memory not at all.
+            lost=None if store_down_s is not None else _lost(mine, now),
+            notes=notes,
+        ),
+        pools=tuple(sorted({r.pool for r in rows.engines})),
+        edge=edge,
     )
+
+
+def _lost(rows: Rows, now: float) -> int:
+    return int(sum(e.value or 0.0 for e in rows.events if e.kind == "lost" and e.at <= now))
 
 
 def _pool_heard_last(rows: Rows) -> str | None:

@@ -14,7 +14,10 @@ from telemetry.plain import safe as plain
 TREND_BUCKETS = 60
 TICKS = 20
 NAME_CELLS = 24
-NEWS = ("start", "stop", "policy", "fault", "mark")  # preempt, evict and load are counted instead
+# preempt, evict and load are counted instead; the states of an incident are told in a sentence too
+NEWS = (
+    "start", "stop", "policy", "admin", "fault", "lost", "quarantine", "clock", "incident", "mark",
+)  # fmt: skip
 
 
 def trend(rows: Rows, span: Span, named: str | None, tenants: Sequence[TenantRow]) -> Trend | None:

@@ -33,15 +33,19 @@ def waited_s(row: TenantMinute) -> float | None:
     return total([row.wait_slot_s, row.wait_budget_s, row.wait_kv_s, row.wait_adapter_s])
 
 
-def tenant_rows(rows: Rows, span: Span, verdict: VerdictLines | None) -> tuple[TenantRow, ...]:
-    """Every tenant seen in the rows, the ones to look at first."""
+def tenant_rows(
+    rows: Rows, span: Span, verdict: VerdictLines | None, *, excess: bool = True
+) -> tuple[TenantRow, ...]:
+    """Every tenant seen in the rows, the ones to look at first; `excess`: with its excess wait, for
+    which all the rows are gone through."""
     by_tenant: dict[str, list[TenantMinute]] = defaultdict(list)
     for r in rows.tenants:
         by_tenant[r.tenant].append(r)
     fair = _fair_shares(rows, span)
     behind = _behind(rows, span)
     ttfts = _ttfts(rows.requests, span)
-    usual = _usual_wait_rates(by_tenant, span, verdict.since if verdict else None)
+    onset = verdict.since if verdict else None
+    usual = _usual_wait_rates(by_tenant, span, onset) if excess else {}
     pool_bytes = total([span.engines[k].pool_bytes for k in span.newest])
     heard = bool(span.window)
     whole = sum(

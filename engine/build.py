@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from engine.config import Settings
 from engine.core import EngineCore
 from engine.costs import CostModel, Trim
 from engine.errors import AdapterError, ConfigError
-from engine.library import AdapterLibrary
+from engine.library import AdapterLibrary, known_as
 from engine.loading import LoaderThread
 from engine.memory.pool import PagePool
 from engine.model.loaders import LoadedModel
@@ -43,6 +44,29 @@ def build_core(
     wrap: Callable[[Runner], Runner] = lambda runner: runner,
     say: Callable[[str], None] = lambda text: None,
 ) -> EngineCore:
+    """`build` for whoever will change no adapters."""
+    return build(settings, clock, run_id, model, exporter, wrap=wrap, say=say).core
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A core, the library its adapters are read by, and the most pages one of them may have."""
+
+    core: EngineCore
+    library: AdapterLibrary
+    most_adapter_pages: int
+
+
+def build(
+    settings: Settings,
+    clock: Clock,
+    run_id: str,
+    model: LoadedModel,
+    exporter: Emitter,
+    *,
+    wrap: Callable[[Runner], Runner] = lambda runner: runner,
+    say: Callable[[str], None] = lambda text: None,
+) -> Built:
     """A warm core, its run announced. `wrap` may put a runner around the real one (faults).
 
     Raises ConfigError when the pool is too small. An adapter folder that is refused is left out,
@@ -80,16 +104,7 @@ def build_core(
                 f"adapter {name!r} needs {weights.pages} pages, the pool has {pages} and adapters "
                 f"may take {most} of them: raise limits.pool_bytes above {more}"
             )
-        known.append(
-            KnownAdapter(
-                weights.key,
-                name,
-                weights.pages,
-                weights.device_bytes,
-                weights.rank,
-                weights.synthetic,
-            )
-        )
+        known.append(known_as(name, weights))
     costs = _warm_up(runner, library, known, settings, pages, say)
     core = EngineCore(
         settings,
@@ -125,7 +140,7 @@ def build_core(
         tuple(left_out),
     )
     core.start()
-    return core
+    return Built(core, library, pages - max(1, pool.kv_floor_pages))
 
 
 def _warm_up(

@@ -45,26 +45,30 @@ class Chronicle:
         policy: str,
     ) -> None:
         """The run, its adapters, the names of those left out, the policy it starts with."""
-        who = self._ledger.identity
         self._run = run
         self._ledger.log(run)
         for a in adapters:
-            self._ledger.log(
-                AdapterRecord(
-                    engine=who.engine,
-                    run_id=who.run_id,
-                    pool=who.pool,
-                    adapter=a.key,
-                    name=a.name,
-                    rank=a.rank,
-                    bytes=a.bytes,
-                    synthetic=a.synthetic,
-                )
-            )
+            self.adapter(a)
         for name in left_out:
             self.event("fault", f"adapter {name!r} was left out: its folder is refused")
         self.policy(1, policy, None, "start", "the policy the worker started with")
         self.event("start", f"worker started with policy {policy}")
+
+    def adapter(self, known: KnownAdapter) -> None:
+        """An adapter that is served from now on."""
+        who = self._ledger.identity
+        self._ledger.log(
+            AdapterRecord(
+                engine=who.engine,
+                run_id=who.run_id,
+                pool=who.pool,
+                adapter=known.key,
+                name=known.name,
+                rank=known.rank,
+                bytes=known.bytes,
+                synthetic=known.synthetic,
+            )
+        )
 
     def tenants(self, tenants: tuple[Tenant, ...]) -> None:
         """The limits that the next version of the policy is recorded with."""
@@ -104,5 +108,16 @@ class Chronicle:
             )
         )
 
-    def event(self, kind: str, detail: str, value: float | None = None) -> None:
-        self._log.event(kind, detail=detail, value=value)
+    def event(
+        self,
+        kind: str,
+        detail: str,
+        value: float | None = None,
+        *,
+        tenant: str | None = None,
+        adapter: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        self._log.event(
+            kind, tenant, adapter=adapter, request_id=request_id, detail=detail, value=value
+        )

@@ -5,7 +5,9 @@ Exit codes: 0 ok, 1 failed, 2 usage, 130 interrupted. stdout is data, stderr is 
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -15,6 +17,7 @@ import click
 
 if TYPE_CHECKING:
     from engine.config import Settings
+    from engine.serving.admin_listen import AdminListen
 
 _NO_SETTINGS = """\
 --config is missing: it says who may ask and what they get. A minimal file:
@@ -62,6 +65,20 @@ _NO_SETTINGS = """\
     help="Send metrics and traces to an OTLP endpoint too (http://127.0.0.1:4317). Headers, TLS "
     "and more than one: [[export]] in the store's settings.toml.",
 )
+@click.option(
+    "--admin-listen",
+    metavar="HOST:PORT",
+    help="Where operators call (`tenantscope admin`) over TCP, with TLS and tokens. Default: a "
+    "unix socket that only you can open.",
+)
+@click.option("--admin-tls-cert", metavar="FILE", default="", help="PEM, for --admin-listen.")
+@click.option("--admin-tls-key", metavar="FILE", default="", help="PEM, for --admin-listen.")
+@click.option(
+    "--admin-tokens",
+    metavar="FILE",
+    default="",
+    help="Tokens of role operator, as `tenantscope collect token` makes them.",
+)
 @click.option("--model", help="Overrides the settings' model: a name, a folder, or 'synthetic'.")
 def serve(
     config: Path | None,
@@ -71,6 +88,10 @@ def serve(
     metrics_port: int,
     collector: str | None,
     otlp_to: str | None,
+    admin_listen: str | None,
+    admin_tls_cert: str,
+    admin_tls_key: str,
+    admin_tokens: str,
     model: str | None,
 ) -> None:
     """Serve the pool: an OpenAI-compatible API on loopback, its telemetry in a store.
@@ -103,8 +124,21 @@ def serve(
         Catalogue(settings)
     except ConfigError as e:
         raise click.UsageError(str(e)) from None
+    from engine.serving.admin_listen import AdminListen
+
+    admin = None
+    if admin_listen is not None:
+        admin = AdminListen(admin_listen, admin_tls_cert, admin_tls_key, admin_tokens)
+        try:
+            admin.check()
+        except EngineError as e:
+            raise click.UsageError(str(e)) from None
+    elif admin_tls_cert or admin_tls_key or admin_tokens:
+        raise click.UsageError(
+            "--admin-tls-cert, --admin-tls-key, --admin-tokens: for --admin-listen"
+        )
     try:
-        _serve(settings, store, host, port, metrics_port, collector, otlp_to)
+        _serve(settings, store, host, port, metrics_port, collector, otlp_to, config, admin)
     except EngineError as e:
         raise click.ClickException(str(e)) from None
 
@@ -143,6 +177,8 @@ def _serve(
     metrics_port: int,
     collector: str | None,
     otlp_to: str | None,
+    config: Path,
+    admin: AdminListen | None,
 ) -> None:
     from engine.serving.processes import ServeError, ServeProcesses
 
@@ -171,6 +207,8 @@ def _serve(
             metrics_port=metrics_port,
             collector=collector,
             otlp_to=otlp_to,
+            config=config,
+            admin=admin,
             progress=lambda text: click.echo(text, err=True),
             on_line=lambda name, line: click.echo(f"[{name}] {line}", err=True),
         ) as processes:
@@ -179,6 +217,7 @@ def _serve(
             click.echo(f"serving at {processes.url}/v1, telemetry {kept}", err=True)
             if metrics_port:
                 click.echo(f"metrics at {processes.metrics_url}", err=True)
+            click.echo(f"operators at {processes.admin_address} (tenantscope admin)", err=True)
             failure = processes.wait()
             if failure is not None:
                 raise ServeError(failure)
@@ -198,13 +237,33 @@ def keys() -> None:
 
 
 @keys.command("new")
-def new() -> None:
-    """Make a key. It is shown once; the settings file holds only its digest."""
+@click.option(
+    "--days",
+    type=click.FloatRange(0, 36_500, min_open=True),
+    help="The key opens for so many days; without it, until its digest is taken out.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def new(days: float | None, as_json: bool) -> None:
+    """Make a key. It is shown once; the settings file holds only its digest.
+
+    To replace a key, put the new digest beside the old one, and " until
+    2027-01-31T00:00:00Z" behind the old: both open until then.
+
+    \b
+      tenantscope keys new
+      tenantscope keys new --days 90
+    """
+    from engine.key_digest import written
     from engine.serving.auth import new_key
 
     key, digest = new_key()
-    click.echo(f"key         {key}")
-    click.echo(f"key_sha256  {digest}")
+    if days is not None:
+        digest = written(digest, time.time() + days * 86_400)
+    if as_json:
+        click.echo(json.dumps({"key": key, "key_sha256": digest}))
+    else:
+        click.echo(f"key         {key}")
+        click.echo(f"key_sha256  {digest}")
     click.echo(
         "Give the key to the tenant now, it cannot be shown again. "
         f'In the settings, under its [[tenant]]: key_sha256 = ["{digest}"]',

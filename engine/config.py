@@ -18,6 +18,7 @@ from engine.config_values import (
     SHARE_BY,
     WINDOWS,
     AdapterFolder,
+    Guard,
     Limits,
     PolicyKnobs,
     PoolSpec,
@@ -26,6 +27,7 @@ from engine.config_values import (
     Tenant,
 )
 from engine.errors import ConfigError
+from engine.key_digest import read_key_digest
 from telemetry.settings import Reader, SettingsError, read_toml
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "POLICIES",
     "SHARE_BY",
     "WINDOWS",
+    "Guard",
     "Limits",
     "PolicyKnobs",
     "PoolSpec",
@@ -40,6 +43,7 @@ __all__ = [
     "Slo",
     "Tenant",
     "load_settings",
+    "read_guard",
     "read_limits",
     "read_name",
     "read_pools",
@@ -47,7 +51,6 @@ __all__ = [
     "read_slo",
     "read_tenant",
 ]
-_HEX = frozenset("0123456789abcdef")
 
 
 def load_settings(text: str) -> Settings:
@@ -72,12 +75,11 @@ def read_slo(r: Reader) -> Slo:
 def read_tenant(r: Reader) -> Tenant:
     """One [[tenant]] table. Whether its pool and its adapters exist is the file's to check."""
     tenant = read_keys(r, Tenant)
-    for digest in tenant.key_sha256:
-        if len(digest) != 64 or set(digest) - _HEX:
-            # What stands there may be the key: it is not repeated.
-            what = "a key" if digest.startswith("ts-") else f"{len(digest)} characters long"
-            expected = "expected 64 lower-case hex digits each"
-            raise SettingsError(f"{r.where}: key_sha256: one of them is {what}: {expected}")
+    for text in tenant.key_sha256:
+        try:
+            read_key_digest(text)
+        except ValueError as e:
+            raise SettingsError(f"{r.where}: key_sha256: {e}") from None
     for what, limit, burst in (
         ("rpm", tenant.rpm, tenant.rpm_burst),
         ("tpm", tenant.tpm, tenant.tpm_burst),
@@ -107,6 +109,14 @@ def read_limits(r: Reader, base: Limits | None = None) -> Limits:
     return limits
 
 
+def read_guard(r: Reader) -> Guard:
+    """The table of guard rails."""
+    guard = read_keys(r, Guard)
+    if guard.mode != "off" and guard.rpm is guard.tpm is guard.concurrency is None:
+        raise r.fail("mode", "caps nothing: set rpm, tpm or concurrency beside it")
+    return guard
+
+
 def read_pools(r: Reader, base: Limits) -> tuple[PoolSpec, ...]:
     """The [[pool]] tables of a file; what a pool's limits leave out is as in `base`."""
     tables = r.tables("pool")
@@ -130,6 +140,7 @@ def _settings(r: Reader, folder: Path) -> Settings:
         Settings,
         limits=limits,
         knobs=read_keys(r.table("policies"), PolicyKnobs),
+        guard=read_guard(r.table("guard")),
         pools=pools,
         tenants=tenants,
         adapters=tuple((a.name, str((folder / a.path).resolve())) for a in adapters),
@@ -170,7 +181,7 @@ def _one_owner(r: Reader, tenants: Sequence[Tenant]) -> None:
     """A key says who calls, so it may be one tenant's only."""
     owners: dict[str, str] = {}
     for tenant in tenants:
-        for digest in tenant.key_sha256:
+        for digest, _ in map(read_key_digest, tenant.key_sha256):
             owner = owners.setdefault(digest, tenant.name)
             if owner != tenant.name:
                 raise SettingsError(

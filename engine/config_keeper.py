@@ -33,14 +33,14 @@ class SettingsKeeper:
             new = read_settings(path)
         except ConfigError as e:
             return Kept(f"{e}; the settings in force stay")
-        lost = _lost(self._settings, new)
-        if lost:
-            return Kept(f"{path}: {lost}; the settings in force stay")
+        why = lost(self._settings, new)
+        if why:
+            return Kept(f"{path}: {why}; the settings in force stay")
         self._settings = new
         return new
 
 
-def _lost(old: Settings, new: Settings) -> str:
+def lost(old: Settings, new: Settings) -> str:
     """A file cut short while it was written may read well and yet say nothing: nobody wants to
     lock everybody out, so a file that does is taken for an accident."""
     if old.tenants and not new.tenants:

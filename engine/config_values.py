@@ -145,7 +145,11 @@ class Tenant:
         default=(), metadata=key("names of the [[adapter]] tables it may use")
     )
     key_sha256: tuple[str, ...] = field(
-        default=(), metadata=key("digests of its API keys, as 'tenantscope keys new' prints them")
+        default=(),
+        metadata=key(
+            "digests of its API keys, as 'tenantscope keys new' prints them; "
+            '"DIGEST until 2027-01-31T00:00:00Z" for one on its way out'
+        ),
     )
 
 
@@ -250,6 +254,43 @@ class PolicyKnobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """Guard rails: a cap on whoever holds the pool in an incident, for a while."""
+
+    mode: str = field(
+        default="off",
+        metadata=key(
+            "off; dry-run: write down what it would cap; act: cap it",
+            choices=("off", "dry-run", "act"),
+        ),
+    )
+    rpm: int | None = field(
+        default=None,
+        metadata=key("requests a minute under the cap", at_least=1, absent="not capped"),
+    )
+    tpm: int | None = field(
+        default=None, metadata=key("tokens a minute under the cap", at_least=1, absent="not capped")
+    )
+    concurrency: int | None = field(
+        default=None,
+        metadata=key("requests under way at once under the cap", at_least=1, absent="not capped"),
+    )
+    ttl_s: float = field(
+        default=900.0,
+        metadata=key("how long a cap holds; then it reverts", above=0, at_most=86_400),
+    )
+    least_share: float = field(
+        default=0.6,
+        metadata=key(
+            "of the victims' excess wait the holder must be charged with so much",
+            at_least=0,
+            at_most=1,
+        ),
+    )
+    spare: tuple[str, ...] = field(default=(), metadata=key("tenants that are never capped"))
+
+
+@dataclass(frozen=True, slots=True)
 class AdapterFolder:
     """One [[adapter]] table, as it is written."""
 
@@ -302,6 +343,10 @@ class Settings:
     )
     knobs: PolicyKnobs = field(
         default_factory=PolicyKnobs, metadata=key("knobs of some policies", table="[policies]")
+    )
+    guard: Guard = field(
+        default_factory=Guard,
+        metadata=key("a cap on who holds the pool in an incident", table="[guard]"),
     )
     pools: tuple[PoolSpec, ...] = field(
         default=(),

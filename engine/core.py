@@ -12,24 +12,28 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from engine.between_steps import BetweenSteps
 from engine.chronicle import Chronicle, KnownAdapter
 from engine.clock import WALL_JUMP_S, Clock, SystemClock
 from engine.config import POLICIES, Settings, Tenant
 from engine.costs import CostModel, Trim
 from engine.errors import EngineError
 from engine.loading import LoadDone, Transfers
+from engine.memory.moves import LoadOrder
 from engine.memory.pool import PagePool
 from engine.memory.prefix import PrefixCache
 from engine.memory.residency import Residency
 from engine.scheduling.endings import Ending
-from engine.scheduling.plan import Runner, StepOutcome, StepPlan
+from engine.scheduling.plan import Runner, StepOutcome, StepPlan, TokenLogprobs
 from engine.scheduling.policies.counters import Counters
 from engine.scheduling.request import Ask
 from engine.scheduling.rights import Rights
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.settling import Settled
+from engine.scheduling.waits import FirstWaits
 from telemetry.ledger.ledger import Ledger, PoolFacts
 from telemetry.ledger.taken import Taken
 from telemetry.ledger.views import Identity, Targets
@@ -56,6 +60,14 @@ class StepResult:
     ended: tuple[Ending, ...] = ()
     made: int = 0  # tokens, whether anybody wants to know them or not
     steps: int = 0  # executed: more than one when identical ones were jumped over
+    logprobs: Mapping[str, TokenLogprobs] | None = None  # of the tokens' requests that asked
+    waits: Mapping[str, FirstWaits] | None = None  # of those that had their first token and asked
+
+
+class _Complete(str):
+    """The id of a request that is to finish; a plain one is to be aborted."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +108,10 @@ class EngineCore:
         *,
         emit: Callable[[Batch], None] = lambda batch: None,
         trim: Trim | None = None,
+        book: type[Ledger] = Ledger,
     ) -> None:
-        """`trim`: fit the cost model's scale to the first served steps; None = keep it as it is."""
+        """`trim`: fit the cost model's scale to the first served steps; None = keep it as it is.
+        `book`: the kind of ledger, where nobody reads the rows of the usual one."""
         self._trim = trim
         self._settings = settings
         self._identity = identity
@@ -107,7 +121,7 @@ class EngineCore:
         self._pool = pool
         self._emit = emit
         now = clock.now()
-        self.ledger = Ledger(
+        self.ledger = book(
             identity,
             PoolFacts(settings.limits.slots, pool.pages * pool.page_bytes),
             wall_s=clock.base.wall_s,
@@ -148,9 +162,12 @@ class EngineCore:
         self._chronicle = Chronicle(self.ledger, settings, clock.base)
         self._checked_s = now
         self._alive: set[str] = set()
+        self._telling: set[str] = set()  # whose waits are to be told with their first token
         self._wake = threading.Condition()
         self._inbox: deque[tuple[Ask, float, PrefixKeys] | str] = deque()
         self._loads: deque[LoadDone] = deque()
+        self.between_steps = BetweenSteps(self.ledger.lock, self._notify)
+        self._ordered: list[LoadOrder] = []  # loads that an operator's order began
         self._steps = 0
         self._output_tokens = 0
         self._stepped = False  # the last step may have made room: plan once more
@@ -176,6 +193,8 @@ class EngineCore:
             if ask.request_id in self._alive:
                 raise EngineError(f"request id {ask.request_id!r} is in use: ids are used once")
             self._alive.add(ask.request_id)
+            if ask.tell_waits:
+                self._telling.add(ask.request_id)
             joined = self.ledger.joined(
                 ask.request_id, ask.tenant, ask.arrived_s, self._clock.now()
             )
@@ -188,6 +207,12 @@ class EngineCore:
             self._inbox.append(request_id)
         self._notify()
 
+    def complete(self, request_id: str) -> None:
+        """Nothing more is wanted of a request, and what it gave is whole: it finishes."""
+        with self.ledger.lock:
+            self._inbox.append(_Complete(request_id))
+        self._notify()
+
     def set_policy(
         self,
         policy: str,
@@ -196,10 +221,12 @@ class EngineCore:
         why: str,
         if_version: int = 0,
         tenants: tuple[Tenant, ...] | None = None,
+        said: str = "",
     ) -> PolicyChange:
-        """In force from the next plan on. `tenants`: their limits changed with it; the front
-        applies them, here they are recorded. Raises EngineError for an unknown name or a version
-        that is no longer in force."""
+        """In force from the next plan on. `tenants`: their weights and tiers are as here with it;
+        limits the front applies, here they are recorded. `said`: what the event says instead of
+        which policy came for which. Raises EngineError for an unknown name or a version that is no
+        longer in force."""
         if policy not in POLICIES:
             raise EngineError(f"policy {policy!r} is not known: use one of {', '.join(POLICIES)}")
         with self.ledger.lock:
@@ -209,13 +236,60 @@ class EngineCore:
                 raise EngineError(
                     f"policy version {if_version} is no longer in force, {version} is: look again"
                 )
+            if tenants is not None:
+                self.scheduler.orders.use_tenants({t.name: t for t in tenants})
+                self._chronicle.tenants(tenants)
             previous = self.scheduler.use_policy(policy)
             version = self.scheduler.policy_version
-            if tenants is not None:
-                self._chronicle.tenants(tenants)
             self._chronicle.policy(version, policy, previous, who, why)
-            self._chronicle.event("policy", f"{previous} -> {policy} by {who}: {why}")
+            said = said or f"{previous} -> {policy}"
+            self._chronicle.event(
+                "policy", f"{said} by {who}: {why}" if why else f"{said} by {who}"
+            )
             return PolicyChange(version, policy, previous)
+
+    def take_in(self, known: KnownAdapter, scheduler: Scheduler) -> None:
+        """An adapter is served from now on, under its name. Within `between_steps`."""
+        was = self._by_name.get(known.name)
+        scheduler.orders.take_in(known.key, known.pages)
+        self.adapters = (*(a for a in self.adapters if a.name != known.name), known)
+        self._by_name = {a.name: a for a in self.adapters}
+        self._chronicle.adapter(known)
+        if was is not None:
+            self._leave_if_nameless(was.key, scheduler)
+
+    def let_leave(self, name: str, scheduler: Scheduler) -> None:
+        """The name is no adapter's any more; its bytes go when no request needs them and no other
+        name is theirs. Within `between_steps`."""
+        gone = self._by_name.pop(name, None)
+        self.adapters = tuple(a for a in self.adapters if a.name != name)
+        if gone is not None:
+            self._leave_if_nameless(gone.key, scheduler)
+
+    def _leave_if_nameless(self, key: str, scheduler: Scheduler) -> None:
+        if all(a.key != key for a in self.adapters):
+            scheduler.orders.let_leave(key)
+
+    def pin(self, keys: Mapping[str, str], scheduler: Scheduler) -> None:
+        """Exactly these adapters (key -> whose load it is) stay on the device. Within
+        `between_steps`."""
+        for order in scheduler.orders.pin(keys):
+            self._ordered.append(order)
+
+    def operated(
+        self,
+        what: str,
+        *,
+        tenant: str | None = None,
+        adapter: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Write down what an operator did. Any thread."""
+        with self.ledger.lock:
+            self.ledger.tick(self._clock.now())
+            self._chronicle.event(
+                "admin", what, tenant=tenant, adapter=adapter, request_id=request_id
+            )
 
     def status(self) -> CoreStatus:
         with self.ledger.lock:
@@ -252,6 +326,8 @@ class EngineCore:
     def _has_work(self) -> bool:
         if self._inbox or self._loads or self._stepped or self.scheduler.running:
             return True
+        if self.between_steps:
+            return True
         due = self.scheduler.next_due_s
         return due is not None and due <= self._clock.now()
 
@@ -271,7 +347,7 @@ class EngineCore:
 
     def _jump(self, ends_of: JumpEnds, until_s: float) -> tuple[int, int]:
         scheduler, ledger = self.scheduler, self.ledger
-        if self._inbox or self._loads:
+        if self._inbox or self._loads or self.between_steps:
             return 0, 0
         most = scheduler.steady_steps(MOST_JUMPED)
         if most < 2:
@@ -303,7 +379,8 @@ class EngineCore:
             self._transfers.forget(key)
         for key in planned.dropped:
             self._transfers.drop_copy(key)
-        for order in planned.orders:
+        ordered, self._ordered = self._ordered, []
+        for order in (*ordered, *planned.orders):
             self._transfers.begin(order)
         self._stepped = not plan.empty
         if plan.empty:
@@ -319,7 +396,21 @@ class EngineCore:
             self._step_since = None
             self._steps += 1
             self._output_tokens += settled.made
-            return StepResult(settled.tokens, self._over(settled.ended), settled.made, 1)
+            waits = self._first_waits(settled) if self._telling else None
+            ended = self._over(settled.ended)
+            return StepResult(settled.tokens, ended, settled.made, 1, outcome.logprobs, waits)
+
+    def _first_waits(self, settled: Settled) -> dict[str, FirstWaits]:
+        over = {e.request_id: e.request.waits for e in settled.ended}
+        told = {}
+        for request_id, _ in settled.tokens:
+            if request_id not in self._telling:
+                continue
+            self._telling.discard(request_id)
+            waits = over.get(request_id) or self.scheduler.waits_of(request_id)
+            if waits is not None:
+                told[request_id] = FirstWaits.of(waits)
+        return told
 
     def _check_integrity(self) -> None:
         """When there is nothing to do, look whether every page is where the books say."""
@@ -335,6 +426,8 @@ class EngineCore:
 
     def _over(self, ended: tuple[Ending, ...]) -> tuple[Ending, ...]:
         self._alive.difference_update(e.request_id for e in ended)
+        if self._telling:
+            self._telling.difference_update(e.request_id for e in ended)
         return ended
 
     def _scale_costs(self) -> None:
@@ -368,10 +461,13 @@ class EngineCore:
             self.scheduler.loaded(done.key, done.error)
         while self._inbox:
             item = self._inbox.popleft()
-            if isinstance(item, str):
+            if isinstance(item, _Complete):
+                self.scheduler.complete(item)
+            elif isinstance(item, str):
                 self.scheduler.abort(item)
             else:
                 self.scheduler.submit(*item)
+        self.between_steps.carry_out(self.scheduler)
 
     def _load_done(self, done: LoadDone) -> None:
         self._loads.append(done)

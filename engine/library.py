@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.chronicle import KnownAdapter
 from engine.errors import AdapterError
 from engine.model.loaders import LoadedModel
 from engine.model.lora import AdapterWeights, read_adapter
+
+_LOOKED_AT = 8  # copies that wait for the word; others are read again when they are needed
+
+
+def known_as(name: str, weights: AdapterWeights) -> KnownAdapter:
+    """An adapter as the core needs it, under this name."""
+    return KnownAdapter(
+        weights.key, name, weights.pages, weights.device_bytes, weights.rank, weights.synthetic
+    )
 
 
 class AdapterLibrary:
@@ -27,6 +37,7 @@ class AdapterLibrary:
         self._most = most
         self._folders: dict[str, Path] = {}
         self._kept: dict[str, AdapterWeights] = {}
+        self._looked_at: dict[str, tuple[Path, AdapterWeights]] = {}
 
     def add(self, folder: Path) -> AdapterWeights:
         """Read a folder and make its key known; the same content again changes nothing. Raises
@@ -38,6 +49,22 @@ class AdapterLibrary:
             if len(self._kept) > self._most:
                 del self._kept[next(iter(self._kept))]
         return weights
+
+    def look_at(self, name: str, folder: Path) -> KnownAdapter:
+        """Read and check a folder while the worker serves; nothing is served from it before
+        `keep`. One thread at a time. Raises AdapterError when the folder is refused."""
+        weights = self._read(folder)
+        self._looked_at[weights.key] = (folder, weights)
+        if len(self._looked_at) > _LOOKED_AT:
+            del self._looked_at[next(iter(self._looked_at))]
+        return known_as(name, weights)
+
+    def keep(self, known: KnownAdapter, folder: Path) -> None:
+        """What was looked at is to be served, from this folder from now on."""
+        _, weights = self._looked_at.pop(known.key, (folder, None))
+        self._folders[known.key] = folder
+        if weights is not None:
+            self._kept[known.key] = weights
 
     def fetch(self, key: str) -> AdapterWeights:
         """The host copy of a key, kept from now on; read from its folder when there is none.

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from postmortem.report.make import Sums
 from postmortem.report.model import Latency
 from postmortem.report.requests import NONE, of_span
+from postmortem.summed import Sums
 from telemetry.baseline import pace_of
 from telemetry.conventions import TENANT, WAIT_REASONS
 from telemetry.source import Source

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
 
-from postmortem.report.make import BEFORE_S, Sums
+from postmortem.report.make import BEFORE_S
+from postmortem.summed import Sums
 from telemetry.case import open_case
 from telemetry.findings import examine
 from telemetry.incidents import JOIN_BUCKETS

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from postmortem.whatif.model import Counterfactual, WhatIf
     from postmortem.whatif.run import Told
     from telemetry.source import Source
-    from telemetry.window import Window
 
 REMEDY, NONE, USAGE, BUSY = 0, 1, 2, 3
 DEFAULT_STORE = "tenantscope-store"
@@ -80,33 +79,37 @@ def whatif(
     """
     from postmortem.whatif import Options, what_if, without_excess
     from postmortem.whatif.model import CONCLUDED
+    from postmortem.whatif.options import Budget
     from telemetry.errors import StoreBusy, StoreUnreachable, TelemetryError
     from telemetry.source import open_source
+    from telemetry.window import PoolChoice
 
     chosen = _policies(policies)
     if not where.strip():
         raise _stop(USAGE, "--store is empty: give a store's folder or a live one's address")
-    options = Options(chosen, seeds, budget_s, retries)
+    options, budget = Options(chosen, seeds, budget_s, retries), Budget(budget_s)
     try:
         source = open_source(where)
         try:
-            window = _window(source, begin, end, pool, where)
+            bounds = _bounds(source, begin, end, where)
             with _Line() as line:
                 if without is not None:
                     claim = without_excess(
-                        source, window.start, window.end, without,
-                        victims=victims or None, options=options, window=window,
+                        source, *bounds, without, pool=pool,
+                        victims=victims or None, options=options, budget=budget,
                     )  # fmt: skip
                     _say_claim(claim, as_json)
                     raise SystemExit(REMEDY if claim.holds else NONE)
                 found = what_if(
-                    source, window.start, window.end, victims=victims or None,
-                    culprits=culprits or None, options=options, window=window, hear=line.told,
+                    source, *bounds, pool=pool, victims=victims or None,
+                    culprits=culprits or None, options=options, hear=line.told, budget=budget,
                 )  # fmt: skip
         finally:
             source.close()
     except (StoreBusy, StoreUnreachable) as e:
         raise _stop(BUSY, str(e)) from None
+    except PoolChoice as e:
+        raise _stop(USAGE, f"{e} (--pool)") from None
     except TelemetryError as e:
         raise _stop(NONE, str(e)) from None
     _say(found, as_json)
@@ -129,10 +132,9 @@ def _policies(given: tuple[str, ...]) -> tuple[str, ...] | None:
     return given or None
 
 
-def _window(source: Source, begin: str, end: str, pool: str | None, where: str) -> Window:
+def _bounds(source: Source, begin: str, end: str, where: str) -> tuple[float, float]:
     from postmortem.times import TimeError, outside, read_bounds
     from telemetry.verdict import when
-    from telemetry.window import PoolChoice, read_window
 
     span = source.span()
     if span is None:
@@ -145,10 +147,7 @@ def _window(source: Source, begin: str, end: str, pool: str | None, where: str) 
     if empty is not None:
         raise _stop(NONE, empty)
     click.echo(f"window: {when(bounds[0])} to {when(bounds[1])} (local time)", err=True)
-    try:
-        return read_window(source, *bounds, pool=pool)
-    except PoolChoice as e:
-        raise _stop(USAGE, f"{e} (--pool)") from None
+    return bounds
 
 
 def _say(found: WhatIf, as_json: bool) -> None:

@@ -1,29 +1,22 @@
-"""Behind whom: excess waits by holder (rung 2), and whose use of what rose (rung 1).
+"""Behind whom: excess waits by holder (rung 2), as charged and handed on to whoever made the line.
 
 Pure functions of buckets and a baseline. The matrix holds *charged* seconds: who held the
 resource, no accusation. *Excess* is what is charged beyond the baseline and the pool's common
 growth: excess(victim, holder) = max(0, charged - usual rate x observed seconds x growth). A
 victim's excess is the sum over its holders (itself, capacity, policy and others among them), so
 that its shares always close to 1. The slowness that calm buckets have too is no lost capacity.
+Whose use rose (rung 1) is `telemetry.rising`'s; what is handed on, `telemetry.handed_on`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from telemetry.baseline import (
-    Baseline,
-    Growth,
-    fewer_workers,
-    growth_of,
-    step_growth,
-    usual_pace_of,
-)
+from telemetry.baseline import Baseline, Growth, fewer_workers, growth_of, usual_pace_of
 from telemetry.conventions import WAIT_REASONS
-from telemetry.grid import Floats, Part
+from telemetry.grid import Part
+from telemetry.handed_on import HandedOn
 from telemetry.held import (
     CAPACITY_HELD,
     NOT_TENANTS,
@@ -33,17 +26,18 @@ from telemetry.held import (
     Held,
     Holder,
     Line,
+    Lines,
 )
+from telemetry.rising import ASKED, RESOURCES, ROSE, Rise, rises
 from telemetry.window import Bucket, observed_s, part_of
 
 __all__ = [
-    "ASKED", "CAPACITY_HELD", "NOT_TENANTS", "OTHERS_HELD", "POLICY_HELD", "SELF_HELD", "Account",
-    "Attribution", "Holder", "Line", "Rise", "attribute", "merge", "rises",
+    "ASKED", "CAPACITY_HELD", "NOT_TENANTS", "OTHERS_HELD", "POLICY_HELD", "RESOURCES", "ROSE",
+    "SELF_HELD", "Account", "Attribution", "Holder", "Line", "Rise", "attribute", "merge", "rises",
 ]  # fmt: skip
 
 STALL_REASONS: tuple[str, ...] = ("stall",)
-ROSE = 1.5  # now over usual, beyond the common growth
-FROM_NOTHING = 0.05  # of the pool's total, where a tenant had none before
+MISSING_LEAST = 0.05  # of the replicas: less is an edge of a bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ class Account:
     net_s: float
     charged_s: float
     excess_s: float
-    held: Held
+    held: Lines
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -77,26 +71,12 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Rise:
-    """A resource that a tenant used, now and usually (a second, or bytes on average).
-
-    `ratio` is now over usual, corrected for what the pool's growth or slower steps explain; None =
-    there was nothing before. `rose`: beyond ROSE, or from nothing to a part that matters.
-    """
-
-    tenant: str
-    resource: str
-    unit: str
-    usual: float
-    now: float
-    ratio: float | None
-    pool_share: float
-    rose: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Attribution:
-    """Accounts by tenant over `observed_s` seconds; `reasons` are those that were added up."""
+    """Accounts by tenant over `observed_s` seconds; `reasons` are those that were added up.
+
+    `held` is as charged; `made` says whose doing it was once `handed_on` was asked, and is the same
+    before. Lines and shares are of `made`.
+    """
 
     observed_s: float
     growth: Growth
@@ -105,22 +85,22 @@ class Attribution:
     accounts: Mapping[str, Account]
     charges_missing: int
     held: Held
+    made: Lines
 
     def pool(self, victims: Collection[str]) -> tuple[Line, ...]:
         """The victims' accounts added up: shares of all their excess."""
+        return self.made.lines([v for v in victims if v in self.accounts])
+
+    def charged(self, victims: Collection[str]) -> tuple[Line, ...]:
+        """The same as it stands in the matrix, nothing handed on."""
         return self.held.lines([v for v in victims if v in self.accounts])
 
-
-# Resource: column, unit, whether it is a level (an average, lengthened by slow steps).
-_RESOURCES: tuple[tuple[str, str, str, bool], ...] = (
-    ("tokens offered", "offered_tokens", "token/s", False),
-    ("requests offered", "offered_requests", "1/s", False),
-    ("service", "service", "1/s", False),
-    ("KV bytes", "kv_bytes_avg", "By", True),
-    ("adapter bytes", "adapter_bytes_avg", "By", True),
-)
-RESOURCES: tuple[str, ...] = tuple(name for name, *_ in _RESOURCES)
-ASKED = RESOURCES[:2]  # what a tenant asks for; the rest is what it gets, and may hold longer
+    def handed_on(self, risen: Collection[str], missing: float) -> Attribution:
+        """What is charged to tenants that did not rise goes to those that did and to capacity;
+        `missing` is `capacity_missing`. Every account's excess stays what it was."""
+        made = HandedOn(self.held, risen, missing)
+        accounts = {t: replace(a, held=made) for t, a in self.accounts.items()}
+        return replace(self, accounts=accounts, made=made)
 
 
 def attribute(
@@ -147,7 +127,14 @@ def attribute(
         _accounts(buckets, baseline, growth.factor, reasons, made, held),
         sum(b.charges_missing for b in buckets),
         held,
+        held,
     )
+
+
+def capacity_missing(buckets: Sequence[Bucket], baseline: Baseline) -> float:
+    """The part of the usual workers that was not heard in these buckets, 0 to 1."""
+    missing = 1.0 - 1.0 / fewer_workers(buckets, baseline)
+    return missing if missing > MISSING_LEAST else 0.0
 
 
 def _accounts(
@@ -184,49 +171,3 @@ def merge(accounts: Iterable[Account]) -> tuple[Line, ...]:
     """Accounts added up by holder; shares are of the whole."""
     listed = list(accounts)
     return listed[0].held.lines([a.tenant for a in listed]) if listed else ()
-
-
-# ---------------------------------------------------------------- rung 1
-
-
-def rises(
-    buckets: Sequence[Bucket], baseline: Baseline, growth: Growth, part: Part | None = None
-) -> tuple[Rise, ...]:
-    """Every resource of every tenant against its own baseline, greatest first.
-
-    Flows are divided by the pool's growth where tenants speak for it; levels by how much longer a
-    step takes now, because slow steps alone make everyone hold its pages longer, and by how many
-    fewer workers carry the same.
-    """
-    seen = observed_s(buckets)
-    if not seen or not baseline.usable:
-        return ()
-    made = part if part is not None else part_of(buckets)
-    common = growth.factor if growth.basis == "tenants" else 1.0
-    longer = max(common, step_growth(buckets, baseline), fewer_workers(buckets, baseline))
-    out: list[Rise] = []
-    names = sorted({*made.active(), *baseline.part.active()})
-    for resource, column, unit, level in _RESOURCES:
-        now_of = _by_name(made, names, column, level)
-        usual_of = _by_name(baseline.part, names, column, level)
-        there = ~(np.isnan(now_of) | np.isnan(usual_of))
-        whole = float(now_of[there].sum())
-        for i in np.flatnonzero(there).tolist():
-            usual, now = float(usual_of[i]), float(now_of[i])
-            share = now / whole if whole else 0.0
-            ratio = now / usual / (longer if level else common) if usual else None
-            rose = share >= FROM_NOTHING if ratio is None else ratio >= ROSE
-            out.append(Rise(names[i], resource, unit, usual, now, ratio, share, rose and now > 0))
-    return tuple(sorted(out, key=_greatest_first))
-
-
-def _by_name(part: Part, names: Sequence[str], column: str, level: bool) -> Floats:
-    """A column of these tenants: a second of observed time, or on average."""
-    values = part.means(column) if level else part.totals(column) / max(part.observed_s, 1e-300)
-    idle = 0.0 if part.observed_s else np.nan
-    at = [part.grid.place.get(t) for t in names]
-    return np.array([idle if i is None else values[i] for i in at], dtype=np.float64)
-
-
-def _greatest_first(rise: Rise) -> tuple[bool, float, str]:
-    return (not rise.rose, -(rise.ratio if rise.ratio is not None else 1e9), rise.tenant)

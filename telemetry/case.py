@@ -6,7 +6,7 @@ What every finding reads. Built once a judgement by `open_case`; decides nothing
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -19,6 +19,7 @@ from telemetry.attribution import (
     Line,
     Rise,
     attribute,
+    capacity_missing,
     rises,
 )
 from telemetry.baseline import Baseline, Pace, choose_baseline, pace_of
@@ -64,8 +65,10 @@ class Case:
     """`buckets` are the judged ones: the incident's, or the whole window where there is none.
 
     `pace` is over the judged buckets, `onset_pace` up to the worst of them (what follows is drain).
-    `accounts` are over waits; `basis` over waits, or over stalls where those who missed did not
-    wait. `lines` is the victims' excess by holder; of everyone hurt where all hurt themselves.
+    `accounts` are over waits, as charged; `basis` over waits, or over stalls where those who missed
+    did not wait, handed on to whoever rose and to lost capacity. `lines` is the victims' excess by
+    whose doing it was, `charged` by holder as it stands in the matrix; of everyone hurt where all
+    hurt themselves.
     `risen` holds what rose of every tenant of which something did. `others` are episodes of the
     window that were not judged.
     """
@@ -83,6 +86,7 @@ class Case:
     hurt: tuple[Victim, ...]
     part: Part
     lines: tuple[Line, ...]
+    charged: tuple[Line, ...]
     risen: Mapping[str, tuple[Rise, ...]]
 
     @property
@@ -105,6 +109,11 @@ class Case:
         return any(
             p.slowdown is not None and p.slowdown >= SLOW for p in (self.pace, self.onset_pace)
         )
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the accounts are over stalls: those who missed did not wait."""
+        return self.basis.reasons == STALL_REASONS
 
     def rose(self, tenant: str) -> tuple[Rise, ...]:
         return self.risen.get(tenant, ())
@@ -164,6 +173,9 @@ def _judged(
         stalls = attribute(buckets, base, reasons=STALL_REASONS, part=part)
         if sum(stalls.accounts[v].excess_s for v in victims) >= WAIT_FLOOR_S:
             basis = stalls
+    missing = capacity_missing(buckets, base) if base.usable else 0.0
+    basis = basis.handed_on(risen, missing)
+    hurt = tuple(replace(v, behind=basis.accounts[v.tenant].top) for v in hurt)
     return Case(
         window=window,
         baseline=base,
@@ -178,6 +190,7 @@ def _judged(
         hurt=hurt,
         part=part,
         lines=basis.pool(victims or [v.tenant for v in hurt]),
+        charged=basis.charged(victims or [v.tenant for v in hurt]),
         risen=risen,
     )
 
@@ -250,7 +263,7 @@ def _hurt(
                 account.waited_s,
                 account.excess_s,
                 own and account.excess_s > 0,
-                account.top,
+                None,  # said once it is known whose doing it was
             )
         )
     return tuple(sorted(out, key=lambda v: (v.self_inflicted, -v.excess_s, -v.missed, v.tenant)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,54 +39,74 @@ class Codes:
 
 
 class Catalogue:
-    """Cells seen so far; each keeps its place. Grows, never shrinks. Not thread-safe."""
+    """Cells seen so far; each keeps its place. Grows, never shrinks. Not thread-safe.
+
+    A busy pool has a million cells in an hour, most of them once: putting one in is a look into a
+    dictionary, and the codes are made for all of them together when somebody asks."""
 
     def __init__(self) -> None:
         self.cells: list[Cell] = []
         self._places: dict[tuple[str, str, str, str], int] = {}
-        self._listed: dict[str, dict[object, int]] = {n: {} for n in Codes.__slots__}
-        self._codes: dict[str, list[int]] = {n: [] for n in Codes.__slots__}
-        self._holders: list[tuple[str, str]] = []
+        self._listed: dict[str, dict[object, int]] = {}
+        self._counts: dict[str, int] = {}
         self._made: Codes | None = None
 
     def place(self, cell: tuple[str, str, str, str]) -> int:
         """The place of (victim, reason, kind, holder), made where it is not there yet."""
         at = self._places.get(cell)
         if at is None:
-            at = self._places[cell] = len(self.cells)
-            self.cells.append(Cell(*cell))
-            victim, reason, kind, holder = cell
-            keys: dict[str, object] = {
-                "victim": victim,
-                "reason": reason,
-                "holder": (kind, holder),
-                "wait": (victim, reason),
-                "pair": (victim, kind, holder),
-            }
-            if (kind, holder) not in self._listed["holder"]:
-                self._holders.append((kind, holder))
-            for name, key in keys.items():
-                listed = self._listed[name]
-                self._codes[name].append(listed.setdefault(key, len(listed)))
+            made = Cell._make(cell)
+            at = self._places[made] = len(self.cells)
+            self.cells.append(made)
         return at
 
     def codes(self) -> Codes:
         if self._made is None or len(self._made.victim) != len(self.cells):
-            self._made = Codes(*(np.array(self._codes[n], dtype=np.intp) for n in Codes.__slots__))
+            self._made = self._encoded()
         return self._made
 
+    def _encoded(self) -> Codes:
+        """Victims, reasons and holders in the order they were first seen."""
+        victims, reasons, kinds, names = zip(*self.cells, strict=True) if self.cells else ((),) * 4
+        victim = self._coded("victim", victims)
+        reason = self._coded("reason", reasons)
+        holder = self._coded("holder", zip(kinds, names, strict=True))
+        wait = self._paired("wait", victim, reason, len(self._listed["reason"]))
+        pair = self._paired("pair", victim, holder, len(self._listed["holder"]))
+        return Codes(victim, reason, holder, wait, pair)
+
+    def _coded(self, name: str, keys: Iterable[object]) -> Ints:
+        listed: dict[object, int] = {}
+        put = listed.setdefault
+        codes: Ints = np.fromiter(
+            (put(k, len(listed)) for k in keys), dtype=np.intp, count=len(self.cells)
+        )
+        self._listed[name], self._counts[name] = listed, len(listed)
+        return codes
+
+    def _paired(self, name: str, first: Ints, second: Ints, seconds: int) -> Ints:
+        found, codes = np.unique(first * seconds + second, return_inverse=True)
+        self._counts[name] = len(found)
+        made: Ints = codes.astype(np.intp, copy=False)
+        return made
+
     def listed(self, name: str) -> list[object]:
-        """What the codes of one kind stand for, in order."""
+        """What the codes of victims, reasons or holders stand for, in order."""
+        self.codes()
         return list(self._listed[name])
 
     def holders(self) -> list[tuple[str, str]]:
         """Kind and name of every holder, in the order of its code."""
-        return list(self._holders)
+        return cast("list[tuple[str, str]]", self.listed("holder"))
 
     def count(self, name: str) -> int:
-        return len(self._listed[name])
+        """How many codes of a name of `Codes` there are."""
+        self.codes()
+        return self._counts[name]
 
     def code(self, name: str, key: object) -> int | None:
+        """Of a victim, a reason or a holder; None where it is in no cell."""
+        self.codes()
         return self._listed[name].get(key)
 
     def encode(self, matrix: Mapping[Cell, float]) -> Charges:

@@ -84,6 +84,9 @@ EVENT_KINDS: dict[str, EventKind] = {
         EventKind("start", "worker", "the worker serves from here on, with the policy named"),
         EventKind("stop", "worker", "the worker ends"),
         EventKind("policy", "worker", "another policy is in force: which, by whom and why"),
+        EventKind("admin", "worker", "an operator acted on the engine: what, by whom and why; "
+                  "changes of the policy and of limits are events of kind policy",
+                  ("tenant", "adapter", "request_id", "detail")),
         EventKind("costs", "worker", "the cost model was scaled to the steps it has seen"),
         EventKind("clock", "worker", "the wall clock jumped; value: by how many seconds",
                   ("detail", "value")),

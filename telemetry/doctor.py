@@ -59,6 +59,7 @@ class Facts:
     elsewhere: bool = False  # the store is on another machine: its disk cannot be seen from here
     listeners: tuple[Mapping[str, Any], ...] | None = None
     lost: tuple[Mapping[str, Any], ...] = ()
+    exports: tuple[Mapping[str, Any], ...] | None = None
 
 
 def examine(where: str, now_unix_s: float | None = None) -> Facts:
@@ -78,6 +79,7 @@ def examine(where: str, now_unix_s: float | None = None) -> Facts:
             with suppress(QueryError):  # a store process of an older version tells nothing of them
                 listeners = client.query(liveness.LISTENERS).dicts()
                 found["listeners"] = tuple(_knock(one, client.host) for one in listeners)
+                found["exports"] = tuple(client.query(liveness.EXPORTS).dicts())
         except StoreError:
             if not is_folder:
                 raise
@@ -176,7 +178,7 @@ def judge(facts: Facts) -> list[Check]:
         )
     looks: tuple[Callable[[Facts], Check], ...] = (
         _lag, _gaps, _skew, _open, _refused, _loss, _space, _quarantine, _settings,
-        _ports, _certificates, _senders,
+        _ports, _certificates, _senders, _exports,
     )  # fmt: skip
     return checks + [look(facts) for look in looks]
 
@@ -327,6 +329,10 @@ def _certificates(f: Facts) -> Check:
 
 def _senders(f: Facts) -> Check:
     return Check("senders", *doctor_doors.senders(f.lost))
+
+
+def _exports(f: Facts) -> Check:
+    return Check("exports", *doctor_doors.exports(f.exports, f.now_unix_s))
 
 
 def _end(pool: Mapping[str, Any]) -> float:

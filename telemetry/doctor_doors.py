@@ -1,4 +1,4 @@
-"""The doctor's look at the doors: listeners that answer, certificates that last, senders that lose.
+"""The doctor's look at the doors: who is let in, what senders lost, what is handed on and what not.
 
 Pure judgements of what `telemetry.doctor` found out; each gives (level, what it says, what to do).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from telemetry.plain import name, safe
+from telemetry.plain import name, safe, span_s
 
 OK, WARN, BAD = "ok", "warn", "bad"
 _DAY_S = 86_400.0
@@ -65,6 +65,37 @@ def senders(lost: Sequence[Mapping[str, Any]]) -> Judgement:
     says = f"batches given up: {said}; the last: {safe(newest['detail'] or '?')}"
     do = "those minutes miss rows; see why the store was not reached: tenantscope query lost"
     return WARN, says, do
+
+
+def exports(lanes: Sequence[Mapping[str, Any]] | None, now_unix_s: float) -> Judgement:
+    """What the store hands on by OTLP: an endpoint and signal each, what was dropped, and why."""
+    if lanes is None:
+        return OK, "known only while a store process runs", ""
+    if not lanes:
+        return OK, "nothing is handed on by OTLP", ""
+    dropped = [one for one in lanes if one["dropped"]]
+    failing = [one for one in lanes if one["last_error"]]
+    if not dropped and not failing:
+        total = sum(one["sent"] for one in lanes)
+        return OK, f"{total} points and spans handed on, none dropped", ""
+    said = [
+        f"{_lane(one)}: {one['dropped']} dropped ({safe(one['why'] or '?')})" for one in dropped
+    ]
+    said += [f"{_lane(one)}: {_since(one, now_unix_s)}{safe(one['last_error'])}" for one in failing]
+    do = (
+        "what was dropped is in the store, not there: see that the endpoint is up and takes it; "
+        "queue in its [[export]] of the store's settings.toml says how much may wait"
+    )
+    return WARN, "; ".join(said), do
+
+
+def _lane(one: Mapping[str, Any]) -> str:
+    return f"{one['signal']} to {safe(one['endpoint'])}" if one["endpoint"] else safe(one["signal"])
+
+
+def _since(one: Mapping[str, Any], now_unix_s: float) -> str:
+    last = one["last_ok_unix_s"]
+    return "never taken: " if last is None else f"not for {span_s(max(0.0, now_unix_s - last))}: "
 
 
 def _most(item: tuple[str, int]) -> tuple[int, str]:

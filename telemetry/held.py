@@ -1,6 +1,7 @@
 """Who held what: seconds charged beyond usual, by victim, holder and reason, over some buckets.
 
-Adds matrices up in arrays and makes lines of them when they are asked for; judges nothing.
+Adds matrices up in arrays and makes lines of them when they are asked for; judges nothing, and
+hands nothing on (`telemetry.handed_on` does).
 excess(victim, holder) = max(0, charged - usual rate x observed seconds x growth). A victim's excess
 is the sum over its holders, so that its shares always close to 1.
 """
@@ -9,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from telemetry.baseline import Baseline
-from telemetry.charged import Catalogue, Charges, Floats, catalogue_of
+from telemetry.charged import Catalogue, Charges, Floats, Ints, catalogue_of
 from telemetry.conventions import CAPACITY, OTHERS, POLICY, SELF, TENANT
 from telemetry.window import Bucket, engine_total, observed_s
 
@@ -43,7 +45,8 @@ NOT_TENANTS = (SELF_HELD, CAPACITY_HELD, POLICY_HELD, OTHERS_HELD)
 class Line:
     """Seconds of one victim (or of all) behind one holder. `share` is of the excess.
 
-    `reasons` splits `excess_s` by reason and closes to it.
+    `reasons` splits `excess_s` by reason and closes to it. `handed_s` of the excess is charged to
+    others that only stood in the same line, and was handed on to this one.
     """
 
     holder: Holder
@@ -51,9 +54,34 @@ class Line:
     excess_s: float
     share: float
     reasons: tuple[tuple[str, float], ...]
+    handed_s: float = 0.0
 
 
-_Row = tuple[float, float, tuple[tuple[str, float], ...]]  # charged, excess, by reason
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Cells of some victims. Three codes, seconds charged and of excess, and the part of the excess
+    that was handed on; `victims`, `reasons` and `holders` say what the codes stand for. A cell may
+    stand there twice: its seconds add."""
+
+    victim: Ints
+    reason: Ints
+    holder: Ints
+    charged: Floats
+    excess: Floats
+    handed: Floats
+    victims: Sequence[str]
+    reasons: Sequence[str]
+    holders: Sequence[Holder]
+
+
+class Lines(Protocol):
+    """Whatever says behind whom: as charged (`Held`), or handed on (`HandedOn`)."""
+
+    def lines(self, victims: Collection[str]) -> tuple[Line, ...]: ...
+
+    def share(self, victim: str, holder: Holder) -> float: ...
+
+    def top(self, victim: str) -> Line | None: ...
 
 
 class Held:
@@ -65,6 +93,7 @@ class Held:
         self._charged = charged
         self._victims = [str(v) for v in catalogue.listed("victim")]
         self._holders = catalogue.holders()
+        self._held_by = [Holder(kind, name) for kind, name in self._holders]
         self._reasons = [str(r) for r in catalogue.listed("reason")]
         pairs = catalogue.count("pair")
         over = np.maximum(0.0, charged - usual)
@@ -178,37 +207,64 @@ class Held:
         charged = float(self._charged[mine].sum())
         return Line(Holder(kind, name), charged, seconds, seconds / whole, tuple(by))
 
-    def lines(self, victims: Collection[str]) -> tuple[Line, ...]:
-        """What these victims waited, by holder: tenants by excess, then self, capacity, policy and
-        others, present even at 0. Shares are of all their excess."""
-        codes, width = self._codes, max(1, len(self._reasons))
+    @property
+    def victims(self) -> Sequence[str]:
+        """Everybody that was charged for anything, then or usually."""
+        return self._victims
+
+    def cells(self, victims: Collection[str]) -> Cells:
+        """What these victims were charged for."""
+        codes = self._codes
         at = {c for v in victims if (c := self._catalogue.code("victim", v)) is not None}
         slices = [self._cells[self._starts[c] : self._starts[c + 1]] for c in sorted(at)]
         cells = np.concatenate([*slices, np.zeros(0, dtype=np.intp)])
-        found, holder = np.unique(codes.holder[cells], return_inverse=True)
-        charged = np.bincount(holder, weights=self._charged[cells], minlength=len(found))
-        excess = np.bincount(
-            holder * width + codes.reason[cells],
-            weights=self._excess[cells],
-            minlength=len(found) * width,
-        ).reshape(-1, width)
-        rows: dict[Holder, _Row] = dict.fromkeys(NOT_TENANTS, (0.0, 0.0, ()))
-        for code, total, seconds in zip(
-            found.tolist(), charged.tolist(), excess.tolist(), strict=True
-        ):
-            kind, name = self._holders[code]
-            by = [(self._reasons[r], s) for r, s in enumerate(seconds) if s > 0]
-            by.sort(key=lambda p: -p[1])
-            rows[Holder(kind, name)] = total, sum(s for _, s in by), tuple(by)
-        whole = sum(e for _, e, _ in rows.values())
-        return tuple(
-            Line(h, c, e, e / whole if whole else 0.0, by)
-            for h, (c, e, by) in sorted(rows.items(), key=_place)
+        return Cells(
+            codes.victim[cells],
+            codes.reason[cells],
+            codes.holder[cells],
+            self._charged[cells],
+            self._excess[cells],
+            np.zeros(len(cells)),
+            self._victims,
+            self._reasons,
+            self._held_by,
         )
+
+    def lines(self, victims: Collection[str]) -> tuple[Line, ...]:
+        """What these victims waited, by holder; see `lines_of`."""
+        return lines_of(self.cells(victims))
+
+
+def lines_of(cells: Cells) -> tuple[Line, ...]:
+    """By holder: tenants by excess, then self, capacity, policy and others, present even at 0.
+    Shares are of all the excess."""
+    width = max(1, len(cells.reasons))
+    found, holder = np.unique(cells.holder, return_inverse=True)
+    charged = np.bincount(holder, weights=cells.charged, minlength=len(found))
+    handed = np.bincount(holder, weights=cells.handed, minlength=len(found))
+    excess = np.bincount(
+        holder * width + cells.reason, weights=cells.excess, minlength=len(found) * width
+    ).reshape(-1, width)
+    rows: dict[Holder, _Row] = dict.fromkeys(NOT_TENANTS, (0.0, 0.0, 0.0, ()))
+    for code, total, moved, seconds in zip(
+        found.tolist(), charged.tolist(), handed.tolist(), excess.tolist(), strict=True
+    ):
+        by = [(cells.reasons[r], s) for r, s in enumerate(seconds) if s > 0]
+        by.sort(key=lambda p: -p[1])
+        rows[cells.holders[code]] = total, sum(s for _, s in by), moved, tuple(by)
+    whole = sum(e for _, e, _, _ in rows.values())
+    return tuple(
+        Line(h, c, e, e / whole if whole else 0.0, by, moved)
+        for h, (c, e, moved, by) in sorted(rows.items(), key=_place)
+    )
+
+
+# Charged, excess, handed on, and the excess by reason.
+_Row = tuple[float, float, float, tuple[tuple[str, float], ...]]
 
 
 def _place(row: tuple[Holder, _Row]) -> tuple[float, float, float, str]:
-    holder, (charged, excess, _) = row
+    holder, (charged, excess, _, _) = row
     if holder.is_tenant:
         return 0.0, -excess, -charged, holder.name
     return 1.0, float(NOT_TENANTS.index(holder)), 0.0, ""

@@ -17,7 +17,7 @@ from telemetry.ask import ask_sql, loose, reading, windowed
 from telemetry.ask.reading import READ, SQL, Result
 from telemetry.errors import StoreBusy, StoreError, StoreUnreachable
 from telemetry.service import listen
-from telemetry.store import migrations, owner, parts, quarantine, sql
+from telemetry.store import migrations, owner, parts, quarantine, sql, unreadable
 
 if TYPE_CHECKING:
     import duckdb
@@ -155,7 +155,9 @@ class FileSource(Reader):
             con.execute("SET TimeZone = 'UTC'")
             yield con, self._readable(con, self._wanted(parameters))
         except duckdb.Error as e:
-            raise StoreError(f"the store {self.folder} cannot be read: {e}") from e
+            raise StoreError(
+                f"the store {self.folder} cannot be read: {unreadable.in_short(e)}"
+            ) from e
         finally:
             con.close()
 
@@ -200,7 +202,7 @@ class FileSource(Reader):
                 parts.check_parquet(con, file)
             except duckdb.Error as e:
                 if not parts.is_corrupt(e, self.folder):
-                    raise
+                    raise StoreError(unreadable.sentence(file, e)) from e
                 part = self._left_out(part, [table.name], file, e)
         return part
 
@@ -224,7 +226,7 @@ class FileSource(Reader):
             "CORRUPT: %s cannot be read and is left out (%s): answers about %s are partial. "
             "Bring it back from a backup; the next process that writes here moves it to %s/.",
             file,
-            parts.first_line(error),
+            unreadable.damage(error),
             part.name,
             quarantine.FOLDER,
         )
@@ -271,7 +273,7 @@ class MemorySource(Reader):
         from telemetry.store import ingest
 
         decoded = [*map(decode_metrics, metrics), *map(decode_logs, logs)]
-        batches = [b for d in decoded for b in d.batches]
+        batches = [b for d in decoded for b in d.packed]
         with self._turn:
             for name, deliveries in ingest.by_part(batches).items():
                 # One part for all days: nothing is ever closed here.

@@ -1,8 +1,9 @@
 """The verdict: what the findings come to, in one value and in the words every face uses.
 
 `judge` names a tenant only where its own use rose and most of the victims' excess wait is charged
-to it; *culprit* is said only where that is charged with high confidence. It never guesses: without
-a baseline it abstains, and missing evidence is said.
+to it, or handed on to it from those that only waited longer behind it; *culprit* is said only where
+that is so with high confidence. Whether everyone grew is asked before anybody is named. It never
+guesses: without a baseline it abstains, and missing evidence is said.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from telemetry.attribution import ASKED, CAPACITY_HELD, SELF_HELD, Line
-from telemetry.baseline import Baseline
+from telemetry.baseline import Baseline, demand_growths
 from telemetry.case import Case, Victim, open_case
 from telemetry.evidence import OPEN, doubts
 from telemetry.findings import examine
 from telemetry.findings.causes import ENGINE, SOME, shares
 from telemetry.findings.finding import Finding, Holds, Strength
-from telemetry.findings.holder import CLOSES, culprits, describe
+from telemetry.findings.holder import CLOSES, charged_to, culprits, describe
 from telemetry.findings.hurt import one
 from telemetry.findings.ranked import Cause, ranked
 from telemetry.plain import clock, local, name, percent
@@ -31,6 +32,8 @@ HIGH, MEDIUM, LOW = "high", "medium", "low"
 HIGH_SHARE = 0.6  # of the victims' excess, for high confidence
 MATTERS = 0.2  # of the pool's use: a smaller tenant's rise does not speak against a lost engine
 HIGH_CAPACITY = SOME  # at most this part lost to capacity, for high confidence
+HIGH_CHARGED = SOME  # at least this part charged to it in the matrix itself, for high confidence
+OUTGREW = 3.0  # times what everyone grew: then it is more than one of them
 
 # Said beside the verdict where they hold.
 _ALSO = ("change", "lost_engine", "frozen", "adapter_thrash", "retry_storm", "fixed_window")
@@ -171,7 +174,10 @@ def _decide(case: Case, findings: dict[str, Finding]) -> _Call:
     lines = case.lines
     capacity = _capacity(lines)
     own = sum(x.share for x in lines if x.holder == SELF_HELD)
+    everyone = findings["everyone"].holds is Holds.YES
     if holder.holds is Holds.YES and holder.tenant is not None:
+        if everyone and not _outgrew(case, findings["everyone"], holder.tenant):
+            return _everyone(findings)
         return _name(case, holder, capacity)
     if findings["lost_engine"].holds is Holds.YES:
         why = findings["lost_engine"]
@@ -188,8 +194,8 @@ def _decide(case: Case, findings: dict[str, Finding]) -> _Call:
         sole = worst.tenant if len(case.hurt) == 1 else None
         words = f"SELF-INFLICTED: {one(worst)}, {percent(own)} of it behind itself"
         return _Call(SELF, sole, Strength.CHARGED, HIGH if own >= HIGH_SHARE else MEDIUM, words)
-    if findings["everyone"].holds is Holds.YES:
-        return _Call(EVERYONE, None, Strength.ASSOCIATED, MEDIUM, findings["everyone"].sentence)
+    if everyone:
+        return _everyone(findings)
     if findings["outside"].holds is Holds.YES:
         f = findings["outside"]
         return _Call(OUTSIDE, None, f.strength, MEDIUM, f.sentence)
@@ -201,6 +207,20 @@ def _decide(case: Case, findings: dict[str, Finding]) -> _Call:
         words = f"NO SINGLE TENANT holds the excess, {len(several)} do: {said}"
         return _Call(NO_SINGLE, None, Strength.CHARGED, MEDIUM, words, several)
     return _Call(NO_SINGLE, None, Strength.CHARGED, LOW, _no_single(lines))
+
+
+def _everyone(findings: dict[str, Finding]) -> _Call:
+    return _Call(EVERYONE, None, Strength.ASSOCIATED, MEDIUM, findings["everyone"].sentence)
+
+
+def _outgrew(case: Case, everyone: Finding, tenant: str) -> bool:
+    """Whether it asks for far more than the growth that all share explains, or is charged most of
+    the excess all the same: what many do together no one holds alone."""
+    if charged_to(case, tenant) >= HIGH_SHARE:
+        return True
+    own = demand_growths(case.buckets, case.baseline, part=case.part).get(tenant)
+    middle = everyone.value("median growth of demand")
+    return own is None or middle is None or own >= OUTGREW * middle
 
 
 def _nobody_asks_more(case: Case) -> bool:
@@ -215,9 +235,10 @@ def _name(case: Case, holder: Finding, capacity: float) -> _Call:
     share = holder.value("share") or 0.0
     closes = holder.value("accounted for")
     complete = closes is not None and closes >= CLOSES and not case.basis.charges_missing
-    sure = share >= HIGH_SHARE and capacity <= HIGH_CAPACITY and complete
     who = holder.tenant or ""
-    what = "stall" if case.basis is not case.accounts else "wait"
+    direct = charged_to(case, who) >= HIGH_CHARGED
+    sure = share >= HIGH_SHARE and capacity <= HIGH_CAPACITY and complete and direct
+    what = "stall" if case.stalled else "wait"
     word = "CULPRIT" if sure else "LIKELY"
     words = f"{word} {name(who)}: {percent(share)} of the excess {what} charged to it"
     named = (Named(who, share),)
@@ -304,8 +325,10 @@ def _sentences(
 def _why(case: Case, tenant: str) -> str:
     line = next(x for x in case.lines if x.holder.is_tenant and x.holder.name == tenant)
     held = ", ".join(f"{r} {percent(s / line.excess_s)}" for r, s in line.reasons[:3])
-    rose = case.rose(tenant)
-    return f"waits for {held}; {describe(rose)}" if rose else f"waits for {held}"
+    said = [f"waits for {held}", describe(case.rose(tenant))]
+    if line.handed_s:
+        said.append(f"{percent(charged_to(case, tenant))} held by itself")
+    return "; ".join(said)
 
 
 def _doubts(case: Case, heard: int, zone: tzinfo | None) -> list[str]:

@@ -223,7 +223,7 @@ def window_of(
     unread: dict[float, int] = {}
     lengths: dict[float, float] = {}
 
-    def at(row: EngineMinute | TenantMinute | InterferenceMinute) -> float:
+    def at(row: EngineMinute | TenantMinute) -> float:
         lengths[row.bucket_start] = max(lengths.get(row.bucket_start, 0.0), row.bucket_s)
         return row.bucket_start
 
@@ -233,14 +233,21 @@ def window_of(
     for t in tenant_rows:
         if t.pool == pool:
             tenants.setdefault(at(t), {}).setdefault(t.tenant, []).append(t)
-    for m in matrix_rows:
+    place = catalogue.place
+    for m in matrix_rows:  # there may be millions
         if m.pool != pool:
             continue
-        if m.charged_s is None:
-            unread[at(m)] = unread.get(m.bucket_start, 0) + 1
+        begun = m.bucket_start
+        if lengths.get(begun, 0.0) < m.bucket_s:
+            lengths[begun] = m.bucket_s
+        seconds = m.charged_s
+        if seconds is None:
+            unread[begun] = unread.get(begun, 0) + 1
             continue
-        place = catalogue.place((m.victim, m.reason, m.holder_kind, m.holder))
-        matrix.setdefault(at(m), []).append((place, m.charged_s))
+        line = matrix.get(begun)
+        if line is None:
+            line = matrix[begun] = []
+        line.append((place((m.victim, m.reason, m.holder_kind, m.holder)), seconds))
     buckets = tuple(
         Bucket(
             s,

@@ -4,7 +4,7 @@ Pure functions of a case. The rivals are told what they cannot find: who is hurt
 minutes (ours finds both). A rival's shares are pairwise: of each victim's excess wait over the
 other tenants, by the method's own score; none of them knows of *self* or *capacity*.
 
-rung 2 passed on    a variant of ours (passed_on.py): innocents' charges are handed on
+as charged          the matrix's excess before it is handed on: who held, not whose doing it was
 token share         the part of the tokens served in those minutes
 Pearson             correlation over the minutes of a tenant's KV bytes with the victim's wait
 CPI2                antagonist score of Zhang et al., EuroSys 2013, section 4.2: the victim's wait a
@@ -15,24 +15,24 @@ KV over baseline    a tenant's KV bytes beyond its own usual, minute by minute, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 
-from benchmarks.attribution import passed_on
+from benchmarks.attribution.scenarios import CAPACITY
 from benchmarks.attribution.truth import LATENCY, OTHERS, SELF, WAIT
-from telemetry.attribution import CAPACITY_HELD, SELF_HELD
+from telemetry.attribution import CAPACITY_HELD, SELF_HELD, Line
 from telemetry.case import Case, open_case
 from telemetry.findings import examine
 from telemetry.verdict import TENANT, UNKNOWN, Verdict, judge_case
 from telemetry.window import Bucket, Window, tenants_of, value_in, wait_s
 
-RUNG_1, RUNG_2, PASSED = "rung 1", "rung 2", "rung 2 passed on"
+RUNG_1, RUNG_2, CHARGED = "rung 1", "rung 2", "as charged"
 TOKEN_SHARE, PEARSON, CPI2, KV_OVER = "token share", "Pearson", "CPI2", "KV over baseline"
 RIVALS = (TOKEN_SHARE, PEARSON, CPI2, KV_OVER)
-METHODS = (RUNG_2, PASSED, RUNG_1, *RIVALS)
+METHODS = (RUNG_2, CHARGED, RUNG_1, *RIVALS)
 # From this score on a method accuses its first. CPI2's is the paper's; the others' are half of the
 # blame, and the correlation that is commonly called strong.
-ACCUSES = {PASSED: 0.5, RUNG_1: 0.5, TOKEN_SHARE: 0.5, PEARSON: 0.7, CPI2: 0.35, KV_OVER: 0.5}
+ACCUSES = {CHARGED: 0.5, RUNG_1: 0.5, TOKEN_SHARE: 0.5, PEARSON: 0.7, CPI2: 0.35, KV_OVER: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +68,32 @@ def judge(window: Window) -> Judged:
     case = open_case(window)
     verdict = judge_case(case, examine(case))
     victims = tuple(v.tenant for v in case.victims or case.hurt)
-    measure = WAIT if case.basis is case.accounts else LATENCY
-    answers = [_rung_2(case, verdict), _passed_on(case, victims), _rung_1(case, victims)]
+    measure = LATENCY if case.stalled else WAIT
+    answers = [_rung_2(case, verdict), _charged(case), _rung_1(case, victims)]
     answers += [_rival(case, victims, name) for name in RIVALS]
     return Judged(verdict, victims, measure, tuple(answers))
 
 
 def _rung_2(case: Case, verdict: Verdict) -> Answer:
+    """Whom the verdict names: the share alone accuses nobody."""
+    named = verdict.tenant if verdict.kind == TENANT else None
+    return replace(_of_lines(RUNG_2, case.lines), named=named)
+
+
+def _charged(case: Case) -> Answer:
+    found = _of_lines(CHARGED, case.charged)
+    return replace(found, named=found.first if found.score >= ACCUSES[CHARGED] else None)
+
+
+def _of_lines(method: str, lines: Sequence[Line]) -> Answer:
     shares: dict[str, float] = {}
-    for line in case.lines:
+    for line in lines:
         if line.share:
             who = line.holder.name if line.holder.is_tenant else OTHERS
-            who = {SELF_HELD: SELF, CAPACITY_HELD: "capacity"}.get(line.holder, who)
+            who = {SELF_HELD: SELF, CAPACITY_HELD: CAPACITY}.get(line.holder, who)
             shares[who] = shares.get(who, 0.0) + line.share
-    top = next((x for x in case.lines if x.holder.is_tenant and x.excess_s), None)
-    named = verdict.tenant if verdict.kind == TENANT else None
-    return Answer(
-        RUNG_2, top.holder.name if top else None, shares, top.share if top else 0.0, named
-    )
-
-
-def _passed_on(case: Case, victims: Sequence[str]) -> Answer:
-    shares = passed_on.shares(case, victims)
-    tenants = {t: s for t, s in shares.items() if t not in (SELF, OTHERS, passed_on.CAPACITY)}
-    first = max(sorted(tenants), key=lambda t: tenants[t], default=None)
-    score = tenants[first] if first else 0.0
-    named = first if first and score >= ACCUSES[PASSED] else None
-    return Answer(PASSED, first, shares, score, named)
+    top = next((x for x in lines if x.holder.is_tenant and x.excess_s), None)
+    return Answer(method, top.holder.name if top else None, shares, top.share if top else 0.0, None)
 
 
 def _rung_1(case: Case, victims: Sequence[str]) -> Answer:

@@ -171,6 +171,7 @@ def _run(script: Script, interactive: bool, say: Say) -> Played:
     )
     with serve:
         say(f"serving {script.model} for {len(keys)} tenants at {serve.url}")
+        say(f"Every tenant and column, and back in time: {console_command(serve.store_address)}")
         director = Director(script, serve, keys)
         failure: list[BaseException] = []
 
@@ -201,6 +202,11 @@ def _run(script: Script, interactive: bool, say: Say) -> Played:
             raise failure[0]
         say("stopping: the last minutes go to the store")
     return director.played
+
+
+def console_command(store_address: str) -> str:
+    """What opens the console on this demo, from another terminal."""
+    return f"tenantscope console --connect {shlex.quote(store_address)}"
 
 
 def stop_at_failure(serve: ServeProcesses, director: Director, over: threading.Event) -> None:

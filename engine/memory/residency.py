@@ -46,6 +46,7 @@ class Residency:
         self._entries: dict[str, Entry] = {}
         self._loading: dict[str, Entry] = {}  # in order of their load
         self._pinned: dict[str, Entry] = {}
+        self._held: set[str] = set()  # of them those that a person pinned
         self._idle: OrderedDict[str, Entry] = OrderedDict()  # evictable, longest unused first
         self._idle_pages = 0
         self._kept_pages = 0  # on the device or loading, used by nobody, kept by a pin
@@ -78,6 +79,7 @@ class Residency:
         entry = self._entries.get(key)
         if entry is None:
             return True
+        self._held.discard(key)
         self._unpin(entry)
         if entry.order is not None or self._pool.references(key):
             entry.place = Place.DRAINING
@@ -245,9 +247,35 @@ class Residency:
         self._pinned[key] = entry
 
     def keep_only(self, keys: Container[str]) -> None:
-        """Pins on all other adapters go; to be about to be needed was a use of them."""
-        for entry in [e for k, e in self._pinned.items() if k not in keys]:
+        """Pins on all other adapters go; to be about to be needed was a use of them. Those that a
+        person pinned (`hold`) stay."""
+        held = self._held
+        for entry in [e for k, e in self._pinned.items() if k not in keys and k not in held]:
             self._unpin(entry)
+
+    def hold(self, key: str) -> None:
+        """Pin it until `let_go` says otherwise."""
+        self.pin(key)
+        if key in self._pinned:
+            self._held.add(key)
+
+    def let_go(self, key: str) -> None:
+        """The end of a `hold`; the next `keep_only` decides whether it stays."""
+        self._held.discard(key)
+
+    def let_go_of_pins(self) -> bool:
+        """All pins go, also a person's: a running sequence could not go on for them. False: they
+        kept no page."""
+        if not self._kept_pages:
+            return False
+        self._held.clear()
+        self.keep_only(())
+        return True
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Adapters that a person pinned."""
+        return frozenset(self._held)
 
     def pinned_bytes(self) -> int:
         """Bytes on the device or on their way there that nobody runs with but a pin keeps."""

@@ -100,6 +100,9 @@ class GgufFile:
         json.loads(text)
         return str(text)
 
+    def chat_template(self) -> str:
+        return str(self._value("tokenizer.chat_template"))
+
     def tensors(self, config: ModelConfig) -> Iterator[tuple[str, np.ndarray]]:
         """(Hugging Face name, float32 array) of every weight, one at a time."""
         import gguf

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from engine.model.linear import Linear
 from engine.model.loaders import LoadedModel
+from engine.scheduling.plan import TokenLogprobs
 
 # A bfloat16 logit is within 2**-8 of its float32 value, relative to the largest partial sums; the
 # winner is searched among all that come this close to the best.
@@ -25,12 +26,20 @@ class Draw:
 
     temperature: float
     key: str
+    top_p: float = 1.0  # draw among the likeliest that together have at least this much
 
     @classmethod
-    def of(cls, request_id: str, temperature: float, seed: int | None, sampled: int) -> Draw:
+    def of(
+        cls,
+        request_id: str,
+        temperature: float,
+        seed: int | None,
+        sampled: int,
+        top_p: float = 1.0,
+    ) -> Draw:
         """The same (seed or request, index of the draw) gives the same draw in any batch."""
         origin = f"seed {seed}" if seed is not None else f"request {request_id}"
-        return cls(temperature, f"{origin} draw {sampled}")
+        return cls(temperature, f"{origin} draw {sampled}", top_p)
 
     def uniform(self) -> float:
         """A number in [0, 1) from the key."""
@@ -73,6 +82,22 @@ class OutputHead:
                 chosen[i] = sample(row, draws[i])
         return chosen
 
+    def logprobs(
+        self, hidden: torch.Tensor, tokens: list[int], counts: list[int]
+    ) -> list[TokenLogprobs]:
+        """What each row's token was given, and its `counts` likeliest: ln softmax(logits).
+
+        hidden: float32 [rows, hidden], finite; one token and one count a row.
+        """
+        told = torch.log_softmax(self.logits(hidden).double(), -1)
+        own = told.gather(-1, torch.tensor(tokens, device=told.device)[:, None])[:, 0].tolist()
+        most = min(max(counts), told.shape[-1])
+        values, ids = told.topk(most, -1)
+        return [
+            TokenLogprobs(mine, tuple(zip(row[:n], ps[:n], strict=True)))
+            for mine, row, ps, n in zip(own, ids.tolist(), values.tolist(), counts, strict=True)
+        ]
+
     def _greedy(self, hidden: torch.Tensor, scores: torch.Tensor, best: torch.Tensor) -> list[int]:
         if self._exact:
             return list(scores.argmax(-1).tolist())
@@ -103,11 +128,28 @@ def _at_least(scores: torch.Tensor, floor: torch.Tensor) -> tuple[torch.Tensor, 
 
 
 def sample(logits: torch.Tensor, draw: Draw) -> int:
-    """Draw from softmax(logits / temperature) by inverse transform. logits: float32 [vocab]."""
+    """Draw from softmax(logits / temperature) by inverse transform. logits: float32 [vocab].
+
+    With top_p < 1, among the nucleus only: the fewest tokens, likeliest first, whose
+    probabilities reach top_p (Holtzman et al. 2020); one at least.
+    """
     scaled = (logits.double() - logits.max().double()) / draw.temperature
-    cumulative = torch.softmax(scaled, -1).cumsum(-1)
+    chances = torch.softmax(scaled, -1)
+    if draw.top_p < 1.0:
+        chances = _nucleus(chances, draw.top_p)
+    cumulative = chances.cumsum(-1)
     target = draw.uniform() * float(cumulative[-1])
     found = int(
         torch.searchsorted(cumulative, torch.tensor(target, dtype=torch.float64), right=True)
     )
-    return min(found, len(logits) - 1)
+    # A target that rounding puts at the very end belongs to the last token that has a chance.
+    return min(found, int(torch.count_nonzero(cumulative < cumulative[-1])))
+
+
+def _nucleus(chances: torch.Tensor, top_p: float) -> torch.Tensor:
+    ranked, ids = chances.sort(descending=True, stable=True)
+    before = ranked.cumsum(-1) - ranked
+    kept = torch.zeros_like(chances)
+    within = ids[before < top_p] if top_p > 0 else ids[:1]
+    kept[within] = chances[within]
+    return kept

@@ -5,16 +5,18 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ModelError
+from engine.model import chat_template
 from engine.model.cache import is_whole, locked, make_folder, void, write_sealed
 from engine.model.config import SMOLLM2_135M, read_hf_config, synthetic_config
 from engine.model.fetch import SMOLLM2, fetch_smollm2
 
 SYNTHETIC_END = "<|end|>"
+_NO_CHAT = chat_template.NoTemplate("this model has no chat template: use POST /v1/completions")
 _FALLBACK_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -24,7 +26,9 @@ class Tokenizer:
     `decode` leaves special tokens out. Ids the vocabulary does not know decode to nothing.
     """
 
-    def __init__(self, text: str, eos_ids: Iterable[int]) -> None:
+    def __init__(
+        self, text: str, eos_ids: Iterable[int], chat: chat_template.Template = _NO_CHAT
+    ) -> None:
         """`text` is the content of a tokenizer.json. Raises ModelError when it cannot be read."""
         from tokenizers import Tokenizer as Inner
 
@@ -33,6 +37,7 @@ class Tokenizer:
         except Exception as e:  # the library raises plain Exception
             raise ModelError(f"the tokenizer cannot be read: {e}") from None
         self.eos_ids = tuple(eos_ids)
+        self._chat = chat
         self._bytes: dict[int, bytes] | None = self._byte_table(json.loads(text))
         vocab = {} if self._bytes is not None else self._inner.get_vocab(with_added_tokens=True)
         self._lone_bytes = frozenset(i for t, i in vocab.items() if _FALLBACK_BYTE.fullmatch(t))
@@ -43,8 +48,21 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids. Lone surrogates, which are no text, count as the replacement character."""
-        clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return list(self._inner.encode(clean).ids)
+        return list(self._inner.encode(_clean(text)).ids)
+
+    def chat(self, messages: Sequence[chat_template.Message]) -> list[int]:
+        """Token ids of a conversation, up to where the assistant begins. The template writes the
+        special tokens, so none are added. Raises ChatRefused, for the caller to read."""
+        prompt = self._chat.render(messages)
+        return list(self._inner.encode(_clean(prompt), add_special_tokens=False).ids)
+
+    def piece(self, token: int) -> bytes:
+        """The bytes one token stands for by itself; none for a special or unknown one."""
+        if self._bytes is not None:
+            return self._bytes.get(token, b"")
+        if token in self._lone_bytes:
+            return bytes([int(str(self._inner.id_to_token(token))[3:5], 16)])
+        return self.decode([token]).encode()
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of all `ids` at once; bytes that are no UTF-8 become U+FFFD."""
@@ -71,6 +89,10 @@ class Tokenizer:
             else:
                 table[i] = token.encode()
         return table
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class StreamDecoder:
@@ -131,28 +153,39 @@ def load_tokenizer(
     Raises ModelError as `load_model` does.
     """
     if name == SMOLLM2:
-        return Tokenizer(_smollm2_json(cache_dir, progress), SMOLLM2_135M.eos_ids)
+        text, template = (
+            _smollm2_copy(name, read, cache_dir, progress)
+            for name, read in (
+                ("tokenizer.json", "tokenizer_json"),
+                (chat_template.TEMPLATE_FILE, "chat_template"),
+            )
+        )
+        return Tokenizer(text, SMOLLM2_135M.eos_ids, chat_template.made(template))
     if name == "synthetic":
         config = synthetic_config()
-        return Tokenizer(synthetic_json(config.vocab), config.eos_ids)
+        chat = chat_template.made(chat_template.SYNTHETIC_TEMPLATE)
+        return Tokenizer(synthetic_json(config.vocab), config.eos_ids, chat)
     folder = Path(name)
     config = read_hf_config(folder)
     try:
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise ModelError(f"{folder / 'tokenizer.json'}: cannot be read ({e})") from None
-    return Tokenizer(text, config.eos_ids)
+    return Tokenizer(text, config.eos_ids, chat_template.of_folder(folder))
 
 
-def _smollm2_json(cache_dir: Path | None, progress: Callable[[str], None] | None) -> str:
+def _smollm2_copy(
+    name: str, read: str, cache_dir: Path | None, progress: Callable[[str], None] | None
+) -> str:
+    """What `GgufFile.<read>` says, kept beside the file as `name`: reading it out of the GGUF file
+    takes seconds, the copy milliseconds."""
     gguf = fetch_smollm2(cache_dir, progress)
-    path = gguf.with_name("tokenizer.json")
-    # Reading it out of the GGUF file takes seconds, the copy milliseconds.
+    path = gguf.with_name(name)
     with locked(make_folder(gguf.parent), lambda: None):
         if not is_whole(path):
             from engine.model.gguf import GgufFile
 
-            text = GgufFile(gguf).tokenizer_json()
+            text: str = getattr(GgufFile(gguf), read)()
             write_sealed(path, lambda temporary: void(temporary.write_text(text, encoding="utf-8")))
             return text
     return path.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from engine.model.sampling import Draw, OutputHead
 from engine.runner.arena import Arena, kv_page_bytes
 from engine.runner.attention import PagedAttention
 from engine.runner.batch import StepBatch, build_batch
-from engine.scheduling.plan import HostAdapter, Segment, StepOutcome, StepPlan
+from engine.scheduling.plan import HostAdapter, Segment, StepOutcome, StepPlan, TokenLogprobs
 from kernels.backend import AdapterBlocks, Block, LoraBackend
 from kernels.torch_ops import GroupedLora
 
@@ -108,7 +108,8 @@ class TorchRunner:
         with torch.inference_mode():
             batch, hidden = self._hidden(segments, resident)
             tokens = self._tokens(batch, hidden, failed)
-        return StepOutcome(tokens, failed)
+            logprobs = self._logprobs(batch, hidden, tokens)
+        return StepOutcome(tokens, failed, logprobs)
 
     def logits(self, plan: StepPlan) -> dict[str, torch.Tensor]:
         """Execute, but return each segment's last float32 logits [vocab] by request: for tests
@@ -141,7 +142,7 @@ class TorchRunner:
         if not rows:
             return {}
         sampling = [batch.segments[i] for i in rows]
-        draws = [Draw.of(s.request_id, s.temperature, s.seed, s.sampled) for s in sampling]
+        draws = [Draw.of(s.request_id, s.temperature, s.seed, s.sampled, s.top_p) for s in sampling]
         tokens: dict[str, int] = {}
         for s, token in zip(sampling, self._head.choose(hidden[rows], draws), strict=True):
             if token is None:
@@ -149,6 +150,21 @@ class TorchRunner:
             else:
                 tokens[s.request_id] = token
         return tokens
+
+    def _logprobs(
+        self, batch: StepBatch, hidden: torch.Tensor, tokens: dict[str, int]
+    ) -> dict[str, TokenLogprobs] | None:
+        """Of the rows that asked: nobody else pays for a whole row of logits."""
+        asked = [
+            (i, s.request_id, s.logprobs)
+            for i, s in enumerate(batch.segments)
+            if s.logprobs is not None and s.request_id in tokens
+        ]
+        if not asked:
+            return None
+        rows, names, counts = ([*column] for column in zip(*asked, strict=True))
+        told = self._head.logprobs(hidden[rows], [tokens[n] for n in names], counts)
+        return dict(zip(names, told, strict=True))
 
     def _refusal(self, s: Segment, resident: dict[str, AdapterBlocks]) -> str | None:
         end = s.start + len(s.tokens)

@@ -18,6 +18,8 @@ from engine.scheduling.waits import SCHEDULED, WaitBook
 from telemetry.ledger.ledger import Ledger
 from telemetry.ledger.views import Ended
 
+UNLOADED = "its adapter has been unloaded"
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -58,6 +60,10 @@ class Endings:
         """Who has ended since last asked, in order."""
         ended, self._ended = tuple(self._ended), []
         return ended
+
+    def unloaded(self, request: Request) -> None:
+        """Its adapter is gone and will not come back for it."""
+        self.end(request, Outcome.FAILED, UNLOADED)
 
     def end(self, request: Request, outcome: Outcome, reason: str) -> None:
         """Pages, slot, references and its place in the queue are back when this returns; prompt

@@ -57,4 +57,6 @@ def _segment(
         temperature=ask.temperature,
         seed=ask.seed,
         sampled=sampled,
+        top_p=ask.top_p,
+        logprobs=ask.logprobs,
     )

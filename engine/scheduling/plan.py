@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,8 @@ class Segment:
     already (position p lives in pages[p // page_tokens] at p % page_tokens), and `pages` has room
     for the new ones. `samples`: the logits of the last token are wanted, a next token comes back.
     `adapter` is a content hash, None = base row. `sampled` counts the tokens this sequence drew
-    before (the draw's index: with `seed` it makes a draw repeatable).
+    before (the draw's index: with `seed` it makes a draw repeatable). `logprobs`: the likeliest
+    so many are told beside the token, None = nothing is.
     """
 
     request_id: str
@@ -29,6 +30,8 @@ class Segment:
     temperature: float = 0.0
     seed: int | None = None
     sampled: int = 0
+    top_p: float = 1.0
+    logprobs: int | None = None
 
     @property
     def context_tokens(self) -> int:
@@ -97,15 +100,25 @@ class StepPlan:
         return frozenset(s.adapter for s in self.segments if s.adapter is not None)
 
 
+class TokenLogprobs(NamedTuple):
+    """ln p of the token that was chosen, and (token, ln p) of the likeliest ones, best first:
+    under the model's own softmax, whatever temperature and top_p made of it."""
+
+    own: float
+    top: tuple[tuple[int, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
     """What a step produced: one token for each segment that samples; `failed` names the requests
     whose rows could not be computed, with the reason, so that they hurt nobody else.
 
-    `tokens` None: every segment that samples produced a token, and nobody needs to know which."""
+    `tokens` None: every segment that samples produced a token, and nobody needs to know which.
+    `logprobs`: of the segments that asked for them."""
 
     tokens: Mapping[str, int] | None
     failed: Mapping[str, str]
+    logprobs: Mapping[str, TokenLogprobs] | None = None
 
 
 class Runner(Protocol):

@@ -8,14 +8,24 @@ reserved at admission and settled to the real count; a rejection charges nothing
 from __future__ import annotations
 
 import difflib
-import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from engine.config import Limits, PoolSpec, Settings, Tenant
 from engine.errors import EngineError
+from engine.scheduling.quota_reasons import Refused, refusal, refusal_of_several
 from engine.scheduling.windows import Window, make_window
+
+__all__ = [
+    "Admitted",
+    "Levels",
+    "QuotaDoor",
+    "QuotaView",
+    "Refused",
+    "TicketSpent",
+    "UnknownTenant",
+]
 
 
 class UnknownTenant(EngineError):
@@ -35,21 +45,6 @@ class Admitted(NamedTuple):
     number: int
     at_s: float
     mark: Any  # where in the tokens' window it was taken from
-
-
-class Refused(NamedTuple):
-    """Why not: the dimension, its limit, what of it is used, when to come back (None = never).
-
-    With several dimensions over, the one with the longest wait is named. `is_estimate`: one of
-    them ends with somebody's running request, and nobody knows when that is.
-    """
-
-    reason: str
-    limit: float
-    used: float
-    retry_after_s: int | None
-    sentence: str
-    is_estimate: bool = False
 
 
 class Levels(NamedTuple):
@@ -126,8 +121,8 @@ class QuotaDoor:
     tenants there are, nor, averaged over calls, on how many requests are under way."""
 
     def __init__(self, settings: Settings, now_s: float = 0.0) -> None:
-        pools = {spec.name: _Pool(spec) for spec in settings.all_pools()}
-        first = next(iter(pools.values()))
+        self._pools = pools = {spec.name: _Pool(spec) for spec in settings.all_pools()}
+        self._first = first = next(iter(pools.values()))
         self._number = 0
         self._states = {
             t.name: _State(t, pools.get(t.pool, first) if t.pool else first, now_s)
@@ -151,16 +146,42 @@ class QuotaDoor:
             or pool.under_way >= pool.queue
             or tokens > pool.limits.max_context
         ):
-            return _refusal(state, tokens, now_s)
-        if rpm is not None:
-            rpm.take(1, now_s)
-        mark = None if tpm is None else tpm.take(tokens, now_s)
+            return refusal(state, tokens, now_s)
+        return self._reserve(state, prompt_tokens, tokens, now_s)
+
+    def admit_together(
+        self, tenant: str, prompt_tokens: int, max_tokens: int, count: int, now_s: float
+    ) -> tuple[Admitted, ...] | Refused:
+        """Reserve `count` answers to one prompt, each a request of its own, or say why not all of
+        them. The first carries the prompt's tokens: they count once. Raises UnknownTenant."""
+        if count == 1:
+            alone = self.admit(tenant, prompt_tokens, max_tokens, now_s)
+            return alone if isinstance(alone, Refused) else (alone,)
+        state = self._state(tenant)
+        refused = refusal_of_several(state, prompt_tokens, max_tokens, count, now_s)
+        if refused is not None:
+            return refused
+        return tuple(
+            self._reserve(state, prompt, prompt + max_tokens, now_s)
+            for prompt in (prompt_tokens, *[0] * (count - 1))
+        )
+
+    def _reserve(self, state: _State, prompt_tokens: int, tokens: int, now_s: float) -> Admitted:
+        if state.rpm is not None:
+            state.rpm.take(1, now_s)
+        mark = None if state.tpm is None else state.tpm.take(tokens, now_s)
         self._number = number = self._number + 1
-        ticket = Admitted(tenant, tokens, prompt_tokens, number, now_s, mark)
+        ticket = Admitted(state.tenant.name, tokens, prompt_tokens, number, now_s, mark)
         state.open[number] = ticket
         state.reserved += tokens
-        pool.under_way += 1
+        state.pool.under_way += 1
         return ticket
+
+    def resets_s(self, tenant: str, now_s: float) -> tuple[int | None, int | None]:
+        """Whole seconds until requests and tokens are full again if nothing more is asked; None
+        without a limit, and for one of 0. Raises UnknownTenant."""
+        state = self._state(tenant)
+        return _full_again_s(state.rpm, now_s), _full_again_s(state.tpm, now_s)
 
     def settle(
         self,
@@ -193,6 +214,14 @@ class QuotaDoor:
         if not (same and (tenant.tpm, tenant.tpm_burst) == (old.tpm, old.tpm_burst)):
             state.tpm, state.changed = new.tpm, self._number
         state.tenant, state.concurrency, state.queue = tenant, new.concurrency, new.queue
+
+    def put(self, tenant: Tenant, now_s: float) -> None:
+        """As `change`; one that was not known is from now on."""
+        if tenant.name in self._states:
+            self.change(tenant, now_s)
+        else:
+            pool = self._pools.get(tenant.pool or "", self._first)
+            self._states[tenant.name] = _State(tenant, pool, now_s)
 
     def levels(self, tenant: str, now_s: float) -> Levels:
         """Raises UnknownTenant."""
@@ -254,92 +283,12 @@ def _window(kind: str, limit: int | None, burst: int | None, now_s: float) -> Wi
     return None if limit is None else make_window(kind, limit, burst, now_s)
 
 
-def _refusal(state: _State, tokens: int, now_s: float) -> Refused:
-    """The answer once one dimension at least is known to be over."""
-    impossible = _impossible(state, tokens)
-    if impossible is not None:
-        return impossible
-    over = [
-        refused
-        for refused in (
-            _short("rpm", "request", state.rpm, 1, now_s),
-            _short("tpm", "token", state.tpm, tokens, now_s),
-            *_full(state),
-        )
-        if refused is not None
-    ]
-    # The client must wait for every dimension, so the longest wait is the honest one.
-    longest = max(over, key=_wait_of)
-    if longest.retry_after_s is None:
-        return longest
-    return longest._replace(is_estimate=any(r.is_estimate for r in over))
-
-
-def _impossible(state: _State, tokens: int) -> Refused | None:
-    """Larger than a window can ever hold, or than a context: no wait would help."""
-    together = f"prompt and max_tokens are {tokens} tokens together"
-    context = state.pool.limits.max_context
-    if tokens > context:
-        sentence = f"{together}; a request may hold {context}"
-        return Refused("impossible", context, tokens, None, sentence)
-    tpm = state.tpm
-    if tpm is None or not 0 < tpm.largest < tokens:
+def _full_again_s(window: Window | None, now_s: float) -> int | None:
+    if window is None or not window.largest:
         return None
-    held = f"limit is {tpm.limit:g} tokens per minute"
-    if tpm.largest != tpm.limit:
-        held = f"bucket holds {tpm.largest:g}"
-    sentence = f"{together}; the tenant's {held}, so it could never be admitted"
-    return Refused("impossible", tpm.largest, tokens, None, sentence)
-
-
-def _short(
-    reason: str, unit: str, window: Window | None, amount: int, now_s: float
-) -> Refused | None:
-    if window is None or window.fits(amount, now_s):
-        return None
-    if window.limit == 0:
-        return Refused(reason, 0, 0, None, f"the tenant's {unit}s per minute are set to 0: blocked")
-    left = window.left(now_s)
-    held = f"{window.limit:g} a minute"
-    if window.largest != window.limit:
-        held = f"{window.largest:g}, refilled with {held},"
-    needs = f"needs {amount} {unit}{'' if amount == 1 else 's'}"
-    return Refused(
-        reason,
-        window.largest,
-        round(window.largest - left, 3),
-        window.wait_s(amount, now_s),
-        f"{needs}; {max(0.0, left):.0f} of {held} are left",
-    )
-
-
-def _full(state: _State) -> list[Refused]:
-    """The bounds that end with somebody's running request."""
-    retry_s = state.pool.limits.concurrency_retry_s
-    mine, all_ = len(state.open), state.pool.under_way
-    full = []
-    limit = state.concurrency
-    if limit is not None and mine >= limit:
-        sentence = f"{mine} requests are under way; the limit is {limit}"
-        full.append(_until_one_ends("concurrency", limit, mine, retry_s, sentence))
-    for used, queue, whose in (
-        (mine, state.queue, "the tenant"),
-        (all_, state.pool.queue, "the pool"),
-    ):
-        if used >= queue:
-            sentence = f"{whose} has {used} requests waiting or running; the queue holds {queue}"
-            full.append(_until_one_ends("queue", queue, used, retry_s, sentence))
-    return full
-
-
-def _until_one_ends(reason: str, limit: int, used: int, retry_s: int, sentence: str) -> Refused:
-    if limit == 0:
-        return Refused(reason, 0, used, None, f"{sentence}: blocked")
-    return Refused(reason, limit, used, retry_s, sentence, is_estimate=True)
-
-
-def _wait_of(refusal: Refused) -> float:
-    return math.inf if refusal.retry_after_s is None else refusal.retry_after_s
+    if window.fits(window.largest, now_s):
+        return 0
+    return window.wait_s(window.largest, now_s)
 
 
 def _unknown(tenant: str, known: Iterable[str]) -> UnknownTenant:

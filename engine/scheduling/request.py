@@ -38,6 +38,9 @@ class Ask(NamedTuple):
     queue_timeout_s: float | None = None
     deadline_s: float | None = None
     trace: TraceContext | None = None  # the client's, when it sent one
+    top_p: float = 1.0
+    logprobs: int | None = None  # alternatives wanted beside each token's own, None = neither
+    tell_waits: bool = False  # its waits are told with its first token
 
 
 class State(enum.Enum):

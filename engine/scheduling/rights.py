@@ -1,6 +1,7 @@
 """What the scheduler must know of the tenants: tiers, inner sharing, whose prefixes are shared.
 
-Read once from the settings; owns no state. A tenant nobody configured has the defaults.
+Owns what the settings say, and an operator changes; decides nothing. A tenant nobody configured
+has the defaults.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ class Rights:
         self.share_by = {t.name: t.share_by for t in self._tenants.values() if t.share_by != "none"}
         self._groups = {
             t.name: t.prefix_group for t in self._tenants.values() if t.prefix_group is not None
+        }
+
+    def take(self, tenants: Mapping[str, Tenant]) -> None:
+        """Tiers and prefix groups are as here from now on. How a tenant shares inside stays: its
+        queue is made for that. In place: policies read the same mapping."""
+        self._tenants = dict(tenants)
+        self.tiers.clear()
+        self.tiers.update({t.name: t.tier for t in tenants.values() if t.tier})
+        self._groups = {
+            t.name: t.prefix_group for t in tenants.values() if t.prefix_group is not None
         }
 
     def group(self, ask: Ask) -> str:

@@ -211,10 +211,8 @@ class Running:
                 self._tell.evicted(evictions)
                 if short is None:
                     continue
-                if len(self.sequences) == 1 and self._residency.pinned_bytes():
-                    # Nobody else gives way: adapters fetched ahead go.
-                    self._residency.keep_only(set())
-                else:
+                # With nobody else to give way, adapters fetched ahead or pinned go.
+                if len(self.sequences) > 1 or not self._residency.let_go_of_pins():
                     gave_way.append(self._give_way(request, now))
         return gave_way
 
@@ -227,6 +225,12 @@ class Running:
         candidates = [r for r in everybody if r.preemptions < bound] or everybody
         victim = self._waiting.policy.victim(candidates) or grower
         self._tell.blame("preemptions_caused", grower.tenant)
+        self.put_back(victim, now, grower.tenant)
+        return victim
+
+    def put_back(self, victim: Request, now: float, cause: str | None) -> None:
+        """A running sequence gives its pages and its slot back and waits again. Its row must be
+        up to date (`Cohort.sync`). `cause`: who grew; None = a person said so."""
         length = self.cohort.length(victim)
         self.leave(victim, now)
         victim.state = State.PREEMPTED
@@ -235,11 +239,11 @@ class Running:
         self._waiting.put_back(victim)
         self._ledger.count(victim.tenant, "preemptions_suffered")
         self._ledger.engine_count("preemptions")
+        by = "" if cause is not None else ", by an operator"
         self._tell.event(
             "preempt",
             victim.tenant,
             request_id=victim.ask.request_id,
-            cause=grower.tenant,
-            detail=f"gave back its pages after {length} tokens",
+            cause=cause,
+            detail=f"gave back its pages after {length} tokens{by}",
         )
-        return victim

@@ -20,8 +20,9 @@ from engine.memory.prefix import PrefixCache
 from engine.memory.residency import LoadOrder, Residency
 from engine.scheduling.admission import Admission
 from engine.scheduling.budget import StepBudget
-from engine.scheduling.endings import Ending, Endings
+from engine.scheduling.endings import UNLOADED, Ending, Endings
 from engine.scheduling.fitting import why_impossible
+from engine.scheduling.orders import Orders
 from engine.scheduling.parts import Part, segments
 from engine.scheduling.plan import Segment, StepOutcome, StepPlan
 from engine.scheduling.plan_cost import PlanCost, plan_cost
@@ -33,14 +34,13 @@ from engine.scheduling.running import Running
 from engine.scheduling.settling import Settled, Settling
 from engine.scheduling.telling import Teller
 from engine.scheduling.waiting import Waiting
-from engine.scheduling.waits import WaitBook
+from engine.scheduling.waits import WaitBook, Waits
 from telemetry.ledger.ledger import Ledger
 
 TIMEOUTS = {
     "queue_timeout": "queue_timeout: it waited longer than its tenant lets a request wait",
     "deadline": "deadline: it was not finished in the time its tenant gives a request",
 }
-UNLOADED = "its adapter has been unloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,18 @@ class Scheduler:
             self._prefetch,
             ledger,
         )
+        self.orders = Orders(
+            limits,
+            pool,
+            residency,
+            counters,
+            self._rights,
+            self._waiting,
+            self._running,
+            self._endings,
+            ledger,
+            self._tell,
+        )
         self._arrivals = 0
         self._step = 0
         self._step_started_s = now
@@ -142,8 +154,11 @@ class Scheduler:
 
     @property
     def next_due_s(self) -> float | None:
-        """When the next queue timeout or deadline passes."""
-        return self._waiting.next_due_s
+        """When the next queue timeout or deadline passes, or an adapter may leave."""
+        due, leaves = self._waiting.next_due_s, self.orders.next_due_s
+        if due is None or leaves is None:
+            return leaves if due is None else due
+        return min(due, leaves)
 
     def check_integrity(self) -> None:
         """Every page is in exactly one place, and everybody's books say the same. Raises
@@ -196,11 +211,28 @@ class Scheduler:
         if impossible is not None:
             self._endings.end(request, Outcome.FAILED, impossible)
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str, reason: str = "aborted by the client") -> None:
         request = self._endings.live.get(request_id)
         if request is not None:
             self._book.advance(self._ledger.now)
-            self._endings.end(request, Outcome.ABORTED, "aborted by the client")
+            self._endings.end(request, Outcome.ABORTED, reason)
+
+    def preempt(self, tenant: str) -> int:
+        """A tenant's sequences above its fair share wait again; returns how many."""
+        self._book.advance(self._ledger.now)
+        return self.orders.preempt(tenant)
+
+    def complete(self, request_id: str) -> None:
+        """Nothing more is wanted of it, and what it gave is a whole answer."""
+        request = self._endings.live.get(request_id)
+        if request is not None:
+            self._book.advance(self._ledger.now)
+            self._endings.end(request, Outcome.FINISHED, "stop")
+
+    def waits_of(self, request_id: str) -> Waits | None:
+        """Of a request that is not over."""
+        request = self._endings.live.get(request_id)
+        return None if request is None else request.waits
 
     def loaded(self, key: str, error: str | None) -> None:
         """A load has ended; `error` says why it failed. Who waits for a broken adapter fails."""
@@ -264,6 +296,7 @@ class Scheduler:
         waiting, running, cohort = self._waiting, self._running, self._running.cohort
         for request, reason in waiting.overdue(now):
             self._endings.end(request, Outcome.TIMED_OUT, TIMEOUTS[reason])
+        self.orders.leave_now()
         waiting.begin_plan()
         self._prefetch.begin(self.expected_step_s)
         running.compose(step)

@@ -11,6 +11,7 @@ from engine.clock import ClockBase
 from engine.event_log import EventLog
 from engine.memory.pool import PagePool
 from engine.memory.residency import Eviction, Residency
+from engine.quiet_ledger import QuietLedger
 from engine.scheduling.plan import StepPlan
 from engine.scheduling.plan_cost import PlanCost
 from engine.scheduling.policies.counters import Counters
@@ -32,6 +33,7 @@ class Teller:
         counters: Counters,
     ) -> None:
         self._ledger = ledger
+        self._quiet = isinstance(ledger, QuietLedger)
         self._pool = pool
         self._residency = residency
         self._counters = counters
@@ -51,6 +53,10 @@ class Teller:
     ) -> None:
         """Hand the ledger the world as it is from this plan to the next. What sequences run and
         who holds which bytes it knows already: that is told as it happens."""
+        if self._quiet:
+            self._blamed = {}
+            self._counters.take_lifts()
+            return
         self._spread_blame()
         ledger, residency, pool = self._ledger, self._residency, self._pool
         now = ledger.now

@@ -8,6 +8,7 @@ same populations from the tenants' side; the two must agree, and a test says so.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from telemetry.conventions import WAIT_REASONS
 
@@ -28,6 +29,22 @@ class Waits:
     after: list[float] = field(default_factory=lambda: [0.0] * _N)
     prefill_s: float = 0.0
     had_token: bool = False
+
+
+class FirstWaits(NamedTuple):
+    """What a request waited for until its first token, and how long it was computed, seconds."""
+
+    slot: float
+    budget: float
+    kv: float
+    adapter: float
+    prefill: float
+
+    @classmethod
+    def of(cls, waits: Waits) -> FirstWaits:
+        """Of a request that had its first token: these stand still from then on."""
+        slot, budget, kv, adapter = waits.before
+        return cls(slot, budget, kv, adapter, waits.prefill_s)
 
 
 class WaitBook:

@@ -1,33 +1,23 @@
-"""A completion's answer while it runs: tokens to text to bytes. An ASGI response of its own.
+"""An answer while it runs, as an ASGI response of its own: one flight a choice, whole or streamed.
 
-The same texts make the whole answer and the stream, so they join to the same. The caller's
-leaving is watched from the first moment, also while no token has come yet.
+The caller's leaving is watched from the first moment, also while no token has come yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.serving import openai
-from engine.serving.link import End, Flight
-from engine.serving.openai import ApiError, Shape
-from telemetry.proto import tenantscope_pb2 as pb
+from engine.serving import openai, shapes
+from engine.serving.choice import CallerGone, Choice
+from engine.serving.openai import ApiError
+from engine.serving.shapes import Part, Shape
 
-
-class Decoder(Protocol):
-    """Turns tokens into text piece by piece, never half a character."""
-
-    def push(self, token: int) -> str: ...
-    def finish(self) -> str: ...
-
-
-class CallerGone(Exception):
-    """The caller hung up."""
+MoreHeaders = Callable[[Sequence[Choice]], dict[str, str]]
 
 
 def refusal(error: ApiError, headers: dict[str, str] | None = None) -> Response:
@@ -40,9 +30,10 @@ def refusal(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     )
 
 
-def _failure(end: End, ask: pb.Ask) -> ApiError | None:
-    """What the caller is told when a request did not finish."""
-    if end.outcome == "finished":
+def _failure(choice: Choice) -> ApiError | None:
+    """What the caller is told when a choice did not finish."""
+    end, ask = choice.end, choice.flight.ask
+    if end is None or end.outcome == "finished" or choice.stopped:
         return None
     if end.lost:
         return openai.worker_lost()
@@ -55,26 +46,25 @@ def _failure(end: End, ask: pb.Ask) -> ApiError | None:
 
 
 class Answer(Response):
-    """Runs one flight to its end. `leave` is called when the caller goes before that."""
+    """Runs its choices to their end. Whoever of them is still under way when the caller goes, or
+    another fails, is left. `more_headers` are known once a first token has come."""
 
     def __init__(
         self,
-        flight: Flight,
+        choices: Sequence[Choice],
         shape: Shape,
-        decoder: Decoder,
         *,
-        stop_tokens: frozenset[int],
         stream: bool,
+        include_usage: bool,
         headers: dict[str, str],
-        leave: Callable[[], None],
+        more_headers: MoreHeaders = lambda choices: {},
     ) -> None:
-        self._flight = flight
+        self._choices = choices
         self._shape = shape
-        self._decoder = decoder
-        self._stop_tokens = stop_tokens
         self._stream = stream
+        self._include_usage = include_usage
         self._extra = headers
-        self._leave = leave
+        self._more_headers = more_headers
         self.status_code = 200
         self.background = None
 
@@ -89,65 +79,87 @@ class Answer(Response):
             pass  # nobody is left to tell; `leave` below gives the request up
         finally:
             watch.cancel()
-            if self._flight.end is None:
-                self._leave()
+            for choice in self._choices:
+                choice.leave()
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._flight.reader_gone()
+        for choice in self._choices:
+            choice.flight.reader_gone()
 
-    async def _next(self) -> tuple[str, End | None]:
-        """The next piece of text; with the end comes what the decoder still held back."""
-        news = await self._flight.next()
-        if news is None:
-            raise CallerGone
-        tokens, end = news
-        text = "".join(self._decoder.push(t) for t in tokens if t not in self._stop_tokens)
-        if end is not None:
-            text += self._decoder.finish()
-        return text, end
+    async def _parts(self) -> AsyncGenerator[Part, None]:
+        """What the choices say, as it comes, until all have ended. Raises CallerGone."""
+        if len(self._choices) == 1:
+            choice = self._choices[0]
+            while choice.end is None:
+                yield await choice.next()
+            return
+        # As many places as choices: each may have one piece that waits to be sent, no more.
+        said: asyncio.Queue[Part | Exception] = asyncio.Queue(len(self._choices))
+        readers = [asyncio.create_task(_read(choice, said)) for choice in self._choices]
+        try:
+            left = len(self._choices)
+            while left:
+                part = await said.get()
+                if isinstance(part, Exception):
+                    raise part
+                left -= part.finish_reason is not None
+                yield part
+        finally:
+            for reader in readers:
+                reader.cancel()
 
     async def _whole(self) -> Response:
-        pieces: list[str] = []
-        end: End | None = None
-        while end is None:
-            text, end = await self._next()
-            pieces.append(text)
-        failure = _failure(end, self._flight.ask)
-        if failure is not None:
-            return refusal(failure, self._extra)
-        body = self._shape.whole("".join(pieces), end.reason, _usage(end))
-        return Response(
-            openai.encoded(body),
-            headers=self._extra,
-            media_type="application/json",
-        )
+        texts: list[list[Part]] = [[] for _ in self._choices]
+        async with aclosing(self._parts()) as parts:
+            async for part in parts:
+                texts[part.index].append(part)
+                failure = _failure(self._choices[part.index])
+                if failure is not None:
+                    return refusal(failure, self._extra)
+        body = self._shape.whole([_joined(parts) for parts in texts], self._usage())
+        headers = self._extra | self._more_headers(self._choices)
+        return Response(openai.encoded(body), headers=headers, media_type="application/json")
 
     async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text, end = await self._next()
-        failure = _failure(end, self._flight.ask) if end is not None else None
-        if failure is not None and not text:
-            # Nothing has been said yet, so the status can still tell the truth.
-            await refusal(failure, self._extra)(scope, receive, send)
-            return
-        await self._start(send)
-        while end is None:
-            if text:
-                await _body(send, openai.event(self._shape.chunk(text)))
-            text, end = await self._next()
-        failure = _failure(end, self._flight.ask)
-        if failure is not None:
-            last = openai.event(self._shape.chunk(text)) if text else b""
-            await _body(send, last + openai.event(failure.body()), more=False)
-            return
-        last = openai.event(self._shape.chunk(text, end.reason))
-        if self._shape.include_usage:
-            last += openai.event(self._shape.usage_chunk(_usage(end)))
+        began: set[int] = set()
+        async with aclosing(self._parts()) as parts:
+            async for part in parts:
+                failure = _failure(self._choices[part.index])
+                if failure is not None and not began and not part.text:
+                    # Nothing has been said yet, so the status can still tell the truth.
+                    await refusal(failure, self._extra)(scope, receive, send)
+                    return
+                if not began:
+                    await self._start(send)
+                data = self._events(part, failure, began)
+                if data:
+                    await _body(send, data, more=failure is None)
+                if failure is not None:
+                    return
+        last = openai.event(self._shape.usage_chunk(self._usage())) if self._include_usage else b""
         await _body(send, last + openai.DONE, more=False)
 
+    def _events(self, part: Part, failure: ApiError | None, began: set[int]) -> bytes:
+        """What a part is as events: none for one that says nothing yet."""
+        data = b""
+        if part.index not in began:
+            began.add(part.index)
+            first = self._shape.first(part.index)
+            data = openai.event(first) if first is not None else b""
+        if failure is not None:
+            if part.text:
+                cut = Part(part.index, part.text, part.told)
+                data += openai.event(self._shape.chunk(cut))
+            return data + openai.event(failure.body())
+        if part.text or part.finish_reason is not None:
+            data += openai.event(self._shape.chunk(part))
+        return data
+
     async def _start(self, send: Send) -> None:
-        headers = self._extra | {
+        headers = self._extra | self._more_headers(self._choices)
+        headers |= {
             "content-type": "text/event-stream; charset=utf-8",
             "cache-control": "no-cache",
             "x-accel-buffering": "no",
@@ -155,10 +167,26 @@ class Answer(Response):
         raw = [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
 
+    def _usage(self) -> dict[str, int]:
+        ends = [c.end for c in self._choices if c.end is not None]
+        return shapes.usage(ends[0].prompt_tokens, sum(e.output_tokens for e in ends))
+
+
+async def _read(choice: Choice, said: asyncio.Queue[Part | Exception]) -> None:
+    try:
+        while choice.end is None:
+            await said.put(await choice.next())
+    except Exception as e:  # whoever waits for the next piece must hear of it, or waits for ever
+        await said.put(e)
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    told = None
+    if parts[0].told is not None:
+        told = tuple(t for p in parts for t in p.told or ())
+    text = "".join(p.text for p in parts)
+    return Part(parts[0].index, text, told, parts[-1].finish_reason)
+
 
 async def _body(send: Send, data: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
-
-
-def _usage(end: End) -> dict[str, int]:
-    return openai.usage(end.prompt_tokens, end.output_tokens)

@@ -1,6 +1,8 @@
 """API keys: who a caller is. Owns key digests; never keeps, logs or returns a key it was shown.
 
-A key is 32 random bytes, so one SHA-256 is enough at rest: there is nothing to guess faster.
+A key is 32 random bytes, so one SHA-256 is enough at rest: there is nothing to guess faster. A
+tenant may have several, which is how one is replaced by another: give out the new one, put
+`until` behind the old one's digest, take it out later.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 from engine.config import Tenant
 from engine.errors import ConfigError
+from engine.key_digest import KeyDigest, read_key_digest
 
 PREFIX = "ts-"
 _BUCKET_HEX = 8  # digest digits that pick the candidates; the rest is compared in constant time
@@ -32,27 +35,44 @@ def new_key() -> tuple[str, str]:
 
 
 class Caller(NamedTuple):
-    """Who calls, and with which of the tenant's keys (the first digits of its digest)."""
+    """Who calls, and with which of the tenant's keys (the first digits of its digest).
+
+    `until_unix_s`: when that key stops to open, None = never. Whether it has is for who knows the
+    time (`opens`).
+    """
 
     tenant: Tenant
     key_id: str
+    until_unix_s: float | None = None
+
+    def opens(self, now_unix_s: float) -> bool:
+        return self.until_unix_s is None or now_unix_s < self.until_unix_s
 
 
 class KeyRing:
-    """Finds the tenant of a key among digests. Raises ConfigError for a key of two tenants."""
+    """Finds the tenant of a key among digests. Raises ConfigError for a key of two tenants, and
+    for what is no digest."""
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
-        self._by_bucket: dict[str, list[tuple[str, Tenant]]] = {}
+        self._by_bucket: dict[str, list[tuple[KeyDigest, Tenant]]] = {}
         owners: dict[str, str] = {}
         for tenant in tenants:
-            for digest in tenant.key_sha256:
-                owner = owners.setdefault(digest, tenant.name)
+            for text in tenant.key_sha256:
+                try:
+                    kept = read_key_digest(text)
+                except ValueError as e:
+                    raise ConfigError(f"tenant {tenant.name!r}: key_sha256: {e}") from None
+                owner = owners.setdefault(kept.digest, tenant.name)
                 if owner != tenant.name:
                     raise ConfigError(
                         f"tenants {owner!r} and {tenant.name!r} have one key_sha256, "
-                        f"{digest[:_BUCKET_HEX]}...: a key says who calls; give each its own"
+                        f"{kept.digest[:_BUCKET_HEX]}...: a key says who calls; give each its own"
                     )
-                self._by_bucket.setdefault(digest[:_BUCKET_HEX], []).append((digest, tenant))
+                self._by_bucket.setdefault(kept.digest[:_BUCKET_HEX], []).append((kept, tenant))
+
+    def take(self, other: KeyRing) -> None:
+        """Know the keys of another ring from now on, and no others."""
+        self._by_bucket = other._by_bucket
 
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._by_bucket.values())
@@ -63,7 +83,7 @@ class KeyRing:
         return None if caller is None else caller.tenant
 
     def caller_of(self, authorization: str | None) -> Caller | None:
-        """The tenant and the key of a header, None for anybody else.
+        """The tenant and the key of a header, None for anybody else. Ask the caller `opens`.
 
         A dictionary on the first digits of the *digest* picks the candidates (they tell nothing
         about a key), then `hmac.compare_digest` decides, once even when there is no candidate.
@@ -74,7 +94,7 @@ class KeyRing:
         candidates = self._by_bucket.get(digest[:_BUCKET_HEX])
         if candidates is None:
             hmac.compare_digest(_NOBODY, digest)
-        for stored, tenant in candidates or ():
-            if hmac.compare_digest(stored, digest):
-                found = Caller(tenant, digest[:_ID_HEX])
+        for kept, tenant in candidates or ():
+            if hmac.compare_digest(kept.digest, digest):
+                found = Caller(tenant, digest[:_ID_HEX], kept.until_unix_s)
         return found if scheme.lower() == "bearer" else None

@@ -37,6 +37,10 @@ class Catalogue:
             return model
         raise model_not_found(model)
 
+    def parent(self, model: str, tenant: Tenant) -> str | None:
+        """What `model` is made of, None for the base model. Raises ApiError (404)."""
+        return None if self.adapter(model, tenant) is None else self.base
+
     def models(self, tenant: Tenant) -> list[tuple[str, str | None]]:
         """(name, parent) of what `tenant` may ask for; the base model first."""
         return [(self.base, None), *((name, self.base) for name in tenant.adapters)]

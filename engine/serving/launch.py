@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from engine.clock import ClockBase
@@ -13,6 +13,19 @@ from engine.serving.faults import NO_FAULTS, Faults
 
 READY = "ready"
 PROGRESS = "progress: "
+
+
+@dataclass(frozen=True, slots=True)
+class AdminLaunch:
+    """The operator's door: where it is, what it is guarded with, the file that keeps what was
+    changed over a restart, and the settings file to read again (empty: none)."""
+
+    address: str
+    kept: str
+    config: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tokens: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,7 @@ class Launch:
     store_address: str
     listen_fd: int | None = None
     faults: Faults = NO_FAULTS
+    admin: AdminLaunch | None = None
 
     def write(self, path: Path) -> None:
         """Readable by its owner only: it holds key digests."""
@@ -41,6 +55,7 @@ class Launch:
                 "store_address": self.store_address,
                 "listen_fd": self.listen_fd,
                 "faults": self.faults.dump(),
+                "admin": None if self.admin is None else asdict(self.admin),
             }
         )
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
@@ -57,6 +72,7 @@ class Launch:
             store_address=raw["store_address"],
             listen_fd=raw["listen_fd"],
             faults=Faults.load(raw["faults"]),
+            admin=None if raw["admin"] is None else AdminLaunch(**raw["admin"]),
         )
 
 

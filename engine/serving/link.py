@@ -54,13 +54,25 @@ class End:
 class Flight:
     """One open request: its tokens as they come, then its end. For one reader."""
 
-    __slots__ = ("_end", "_gone", "_on_end", "_tokens", "_wake", "ask", "received")
+    __slots__ = (
+        "_end",
+        "_gone",
+        "_logprobs",
+        "_on_end",
+        "_tokens",
+        "_wake",
+        "ask",
+        "received",
+        "waits",
+    )
 
     def __init__(self, ask: pb.Ask, on_end: Callable[[Flight, End], None]) -> None:
         self.ask = ask
         self.received = 0
         self._on_end = on_end
+        self.waits: pb.FirstWaits | None = None  # from the first token on, if it was asked for
         self._tokens: list[int] = []
+        self._logprobs: list[pb.Logprob] = []
         self._end: End | None = None
         self._wake = asyncio.Event()
         self._gone = False
@@ -86,9 +98,19 @@ class Flight:
             self._wake.set()  # an end stays readable
         return tokens, self._end
 
-    def _token(self, token: int) -> None:
-        self._tokens.append(token)
+    def take_logprobs(self) -> list[pb.Logprob]:
+        """Of the tokens that `next` has handed out since the last call; none if not asked for."""
+        count = len(self._logprobs) - len(self._tokens)
+        taken, self._logprobs = self._logprobs[:count], self._logprobs[max(0, count) :]
+        return taken
+
+    def _token(self, out: pb.TokenOut) -> None:
+        self._tokens.append(out.token)
         self.received += 1
+        if self.ask.HasField("logprobs"):
+            self._logprobs.append(out.logprob)
+        if out.HasField("waits"):
+            self.waits = out.waits
         self._wake.set()
 
     def _finish(self, end: End) -> None:
@@ -113,6 +135,7 @@ class WorkerLink:
     ) -> None:
         self.address = address
         self.status: pb.StatusReply | None = None
+        self.heard = 0  # messages: each brought a token or an end
         self._on_up = on_up
         self._on_down = on_down
         self._flights: dict[str, Flight] = {}
@@ -159,10 +182,12 @@ class WorkerLink:
         self._outbox.put_nowait(pb.FrontMessage(ask=ask))
         return flight
 
-    def abort(self, request_id: str) -> None:
-        """Give a request up; its end still comes, with the tokens it really cost."""
+    def abort(self, request_id: str, *, complete: bool = False) -> None:
+        """Give a request up; its end still comes, with the tokens it really cost. `complete`: it
+        finishes, for its answer is whole."""
         if request_id in self._flights and self._outbox is not None:
-            self._outbox.put_nowait(pb.FrontMessage(abort=pb.Abort(request_id=request_id)))
+            abort = pb.Abort(request_id=request_id, complete=complete)
+            self._outbox.put_nowait(pb.FrontMessage(abort=abort))
 
     def let_go(self) -> None:
         """Give every open request up, and tell its reader now: this front is stopping. No new
@@ -220,10 +245,11 @@ class WorkerLink:
                 await writer
 
     def _dispatch(self, message: pb.WorkerMessage) -> None:
+        self.heard += 1
         for out in message.tokens:
             flight = self._flights.get(out.request_id)
             if flight is not None:
-                flight._token(out.token)
+                flight._token(out)
         for ended in message.ended:
             flight = self._flights.pop(ended.request_id, None)
             if flight is not None:

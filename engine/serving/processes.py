@@ -21,9 +21,11 @@ from types import TracebackType
 from engine.clock import ClockBase, SystemClock
 from engine.config import Settings
 from engine.errors import EngineError
+from engine.serving import overlay_file
+from engine.serving.admin_listen import SOCKET, AdminListen
 from engine.serving.faults import NO_FAULTS, Faults
 from engine.serving.keeper import Keeper
-from engine.serving.launch import Launch
+from engine.serving.launch import AdminLaunch, Launch
 from engine.serving.process import Child
 
 LONGEST_SOCKET_PATH = 100  # the kernel's own limit is 107 bytes
@@ -62,6 +64,8 @@ class ServeProcesses:
     and none is started here; the token and CA to show there are taken from the environment.
     `otlp_to` is a third party's OTLP endpoint that the store process feeds beside those in its
     settings.
+    `admin` is where operators call, a unix socket in the runtime folder by default; what they
+    change is kept in the store's folder. `config` is the settings file they may have read again.
     `progress` hears one line a stage, `on_line` (process, line) whatever a child writes to
     stderr; neither can do harm by failing. `modules` names the module of each process; tests put
     others in their place. Raises ServeError, with a child's last words, when one does not start.
@@ -79,6 +83,8 @@ class ServeProcesses:
         metrics_port: int = 0,
         collector: str | None = None,
         otlp_to: str | None = None,
+        config: Path | None = None,
+        admin: AdminListen | None = None,
         progress: Progress | None = None,
         on_line: Line | None = None,
         modules: dict[str, str] | None = None,
@@ -98,7 +104,11 @@ class ServeProcesses:
                 f"--otlp-to {otlp_to}: with --collector it is the collector that sends: put an "
                 "[[export]] into its settings"
             )
+        if admin is not None:
+            admin.check()
         self.settings = settings
+        self._config = config
+        self._admin = admin
         self._collector = collector
         self._otlp_to = otlp_to
         self.store_dir = store_dir
@@ -146,6 +156,13 @@ class ServeProcesses:
         return f"unix:{self.runtime_dir / 'worker.sock'}"
 
     @property
+    def admin_address(self) -> str:
+        """Where operators call."""
+        if self._admin is not None:
+            return self._admin.address
+        return f"unix:{self.runtime_dir / SOCKET}"
+
+    @property
     def store_address(self) -> str:
         if self._collector is not None:
             return self._collector
@@ -182,6 +199,7 @@ class ServeProcesses:
                 store_address=self.store_address,
                 listen_fd=listening.fileno(),
                 faults=self._faults,
+                admin=self._admin_launch(),
             )
             args = self.runtime_dir / "launch.json"
             launch.write(args)
@@ -192,6 +210,16 @@ class ServeProcesses:
             args.unlink()  # read by now; key digests need not lie about, should all be killed
         if self._store is not None:
             self._store.watch()
+
+    def _admin_launch(self) -> AdminLaunch:
+        """Paths are made whole: a child may not stand where this process does."""
+        where = self._admin or AdminListen(self.admin_address)
+        return AdminLaunch(
+            where.address,
+            str((self.store_dir / overlay_file.NAME).absolute()),
+            "" if self._config is None else str(self._config.absolute()),
+            *(str(Path(f).absolute()) if f else "" for f in where.guards),
+        )
 
     def failure(self) -> str | None:
         """What is wrong, in a sentence, when worker or front has ended by itself; None while both
@@ -335,7 +363,7 @@ def _remove(folder: Path, *, whole: bool) -> None:
     if whole:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    for name in ("launch.json", "worker.sock", "store.sock"):
+    for name in ("launch.json", "worker.sock", "store.sock", SOCKET):
         with contextlib.suppress(OSError):
             (folder / name).unlink()
 

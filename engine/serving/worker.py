@@ -76,9 +76,11 @@ def serve_worker(launch: Launch) -> None:
     last_words: list[Callable[[], object]] = []
     stop_on_signal(stopping, lambda: [word() for word in last_words], serving=serving)
 
-    from engine.build import build_core
+    from engine.build import build
     from engine.model.loaders import load_model
-    from engine.serving.worker_service import Placed, WorkerService, start_server
+    from engine.serving.admin_adapters import AdapterNames
+    from engine.serving.admin_worker import LibraryShelf, Operator
+    from engine.serving.worker_service import WorkerService, start_server
     from telemetry.pipeline.exporter import Exporter
 
     settings = launch.settings
@@ -96,16 +98,21 @@ def serve_worker(launch: Launch) -> None:
         faulty.append(FaultyRunner(runner, launch.faults, clock, stopping.wait))
         return faulty[0]
 
-    core = build_core(settings, clock, launch.run_id, model, exporter, wrap=wrap, say=say_progress)
+    built = build(settings, clock, launch.run_id, model, exporter, wrap=wrap, say=say_progress)
+    core = built.core
+    names = AdapterNames(core.adapters, dict(settings.adapters))
     service = WorkerService(
         core,
         clock,
         engine=settings.engine,
         run_id=launch.run_id,
         pool=settings.pool,
-        adapters={a.name: Placed(a.key, a.pages) for a in core.adapters},
+        adapters=names,
         stop_tokens=frozenset(model.tokenizer.eos_ids),
         history=exporter,
+        operator=Operator(
+            core, settings, names, LibraryShelf(built.library, built.most_adapter_pages)
+        ),
     )
     server = start_server(service, launch.worker_address)
     for runner in faulty:

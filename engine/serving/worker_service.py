@@ -1,4 +1,4 @@
-"""The worker's gRPC face: Drive, Status, SetPolicy, Recent, Watch. Translates; decides nothing.
+"""The worker's gRPC face: Drive, Status, SetPolicy, Operate, Recent, Watch. Decides nothing.
 
 The core thread only puts a step's result on each stream's queue: messages are built and encoded
 by the stream's own thread, one a step, never one a token.
@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent import futures
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +19,7 @@ import grpc
 from engine.clock import Clock
 from engine.errors import EngineError
 from engine.scheduling.request import Ask
+from engine.serving.admin_adapters import AdapterNames, Placed
 from engine.serving.link import MESSAGE_BYTES
 from telemetry.outbound import trace_context
 from telemetry.proto import tenantscope_pb2 as pb
@@ -28,20 +29,13 @@ from telemetry.watch.worker import History, WorkerWatch
 
 if TYPE_CHECKING:
     from engine.core import EngineCore, StepResult
+    from engine.serving.admin_worker import Operator
 
 _log = logging.getLogger(__name__)
 _FRONTS = 4  # Drive streams at once: one a front, and room for one that is on its way out
 _THREADS = _FRONTS + 6
 _WATCHERS = 8
 _PIECE_BYTES = 4 << 20  # of the last hour, in one reply
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """An adapter of the pool: its content hash, and the pages it needs on the device."""
-
-    key: str
-    pages: int
 
 
 class Recent(History, Protocol):
@@ -90,6 +84,8 @@ class Outbox:
         message = pb.WorkerMessage(
             tokens=[pb.TokenOut(request_id=r, token=t) for r, t in result.tokens if r in mine]
         )
+        if result.logprobs or result.waits:
+            _annotate(message, result)
         for ending in result.ended:
             if ending.request_id not in mine:
                 continue
@@ -106,10 +102,25 @@ class Outbox:
         return message
 
 
+def _annotate(message: pb.WorkerMessage, result: StepResult) -> None:
+    """What some requests want to know beside their tokens."""
+    logprobs, waits = result.logprobs or {}, result.waits or {}
+    for out in message.tokens:
+        told = logprobs.get(out.request_id)
+        if told is not None:
+            out.logprob.own = told.own
+            out.logprob.tokens.extend(token for token, _ in told.top)
+            out.logprob.values.extend(value for _, value in told.top)
+        waited = waits.get(out.request_id)
+        if waited is not None:
+            out.waits.CopyFrom(pb.FirstWaits(**waited._asdict()))
+
+
 class WorkerService(pb_grpc.WorkerServicer):
     """Serves one core.
 
-    `adapters` are the pool's, by name; `stop_tokens` end a request that does not ignore them.
+    `adapters` are the pool's, by name; `stop_tokens` end a request that does not ignore them;
+    `operator` does what the front hands on of an operator's acts.
     """
 
     def __init__(
@@ -123,12 +134,17 @@ class WorkerService(pb_grpc.WorkerServicer):
         adapters: Mapping[str, Placed],
         stop_tokens: frozenset[int],
         history: Recent,
+        operator: Operator | None = None,
     ) -> None:
         self._core = core
+        self._operator = operator
         self._clock = clock
         self._names = {"engine": engine, "run_id": run_id, "pool": pool}
         self._adapters = adapters
-        self._adapter_pages = {name: placed.pages for name, placed in adapters.items()}
+        # No name may change between being resolved and the request being handed over.
+        self._names_lock: AbstractContextManager[object] = (
+            adapters.lock if isinstance(adapters, AdapterNames) else nullcontext()
+        )
         self._stop_tokens = stop_tokens
         self._history = history
         self._watch = WatchService(WorkerWatch(history).look, most=_WATCHERS)
@@ -190,7 +206,7 @@ class WorkerService(pb_grpc.WorkerServicer):
             pages=now.pages,
             free_pages=now.free_pages,
             frozen=now.frozen,
-            adapter_pages=self._adapter_pages,
+            adapter_pages={name: placed.pages for name, placed in self._adapters.items()},
         )
 
     def SetPolicy(
@@ -207,6 +223,15 @@ class WorkerService(pb_grpc.WorkerServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
         return pb.SetPolicyReply(version=change.version, previous=change.previous)
 
+    def Operate(self, request: pb.OperateRequest, context: grpc.ServicerContext) -> pb.OperateReply:
+        try:
+            if self._operator is None:
+                raise EngineError("this worker takes no operator's acts")
+            return self._operator.operate(request)
+        except EngineError as e:
+            context.abort(grpc.StatusCode.ABORTED, str(e))
+            raise
+
     def Recent(self, request: pb.RecentRequest, context: grpc.ServicerContext) -> pb.RecentReply:
         run_id = self._names["run_id"]
         if not request.HasField("after"):
@@ -220,9 +245,11 @@ class WorkerService(pb_grpc.WorkerServicer):
         try:
             for message in requests:
                 if message.HasField("ask"):
-                    self._take(message.ask, outbox)
+                    with self._names_lock:
+                        self._take(message.ask, outbox)
                 elif outbox.owns(message.abort.request_id):
-                    self._core.abort(message.abort.request_id)
+                    end = self._core.complete if message.abort.complete else self._core.abort
+                    end(message.abort.request_id)
         except grpc.RpcError:
             _log.debug("a front went away")
         finally:
@@ -256,6 +283,9 @@ class WorkerService(pb_grpc.WorkerServicer):
                         queue_timeout_s=ask.queue_timeout_s or None,
                         deadline_s=ask.deadline_s or None,
                         trace=trace_context.parse(ask.traceparent),
+                        top_p=ask.top_p or 1.0,
+                        logprobs=ask.logprobs if ask.HasField("logprobs") else None,
+                        tell_waits=ask.tell_waits,
                     )
                 )
                 if outbox.closed:

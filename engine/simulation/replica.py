@@ -16,11 +16,13 @@ from engine.chronicle import KnownAdapter
 from engine.config import PoolSpec, Settings, Tenant
 from engine.core import EngineCore
 from engine.memory.pool import PagePool
+from engine.quiet_ledger import QuietLedger
 from engine.scheduling.request import Outcome, Request
 from engine.simulation.lanes import Lane
 from engine.simulation.setup import Machine, Setup, adapter_bytes, adapter_pages
 from engine.simulation.workload import Change, Fault
 from engine.simulation.world import CostRunner, VirtualLink, World
+from telemetry.ledger.ledger import Ledger
 from telemetry.ledger.views import Identity
 from telemetry.records import Batch, EngineRun
 
@@ -211,17 +213,9 @@ class Replica:
         return [p + c * w for p, c, w in zip(past, charged, weights, strict=True)]
 
     def seal(self) -> None:
-        """A bucket has ended: send its rows, or let them go."""
-        if not self.up:
-            return
-        if self._emit is not None:
+        """A bucket has ended: send its rows."""
+        if self.up and self._emit is not None:
             self.core.tick()
-            return
-        ledger = self.core.ledger
-        with ledger.lock:
-            now = self._world.clock.now()
-            ledger.tick(now)
-            ledger.take(now)
 
     def close(self) -> None:
         """Send what is left."""
@@ -264,6 +258,7 @@ class Replica:
                 for a in setup.adapters
             ),
             emit=self._emit or _nobody,
+            book=QuietLedger if self._emit is None else Ledger,
         )
         if self._emit is not None:
             core.announce(self._run_row(settings, machine))

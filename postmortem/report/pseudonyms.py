@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from postmortem.report.detection import incidents
-from postmortem.report.requests import Life, Requests
+from postmortem.report.requests import Requests
+from postmortem.summed import Life
 from telemetry.alerts.incident import Incident, Note, Words
 from telemetry.alerts.state import INCIDENT, INCIDENT_ACT, INCIDENT_STATE, SILENCE_STATE
 from telemetry.charged import Cell

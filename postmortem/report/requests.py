@@ -12,7 +12,7 @@ import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from postmortem.report.model import FEW, Latency
 from postmortem.report.parts import Context, Sample
@@ -31,16 +31,6 @@ class Asks(Protocol):
     """Whatever answers named queries (`telemetry.source.Source` does)."""
 
     def query(self, name: str, **parameters: Any) -> Any: ...
-
-
-class Life(NamedTuple):
-    """A row of `report_lives`: of a request what findings look at, and nothing else."""
-
-    pool: str
-    tenant: str
-    arrived: float
-    ended: float | None
-    adapter: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,9 @@ def holders(report: Report, zone: tzinfo | None) -> Section:
     parts: list[Part] = [
         f"Shares of the hurt tenants' excess {what} from {clock(report.judged_start, zone)} to "
         f"{clock(report.judged_end, zone)}. Common growth taken off: {growth.factor:.2f}x "
-        f"({basis})." + _usual_pace(report),
+        f"({basis}). What is charged to tenants that asked for no more than usual is handed on "
+        "to those that did and to lost capacity: they only stood in the same line. The column "
+        "charged is as the matrix has it." + _usual_pace(report),
         _shares(report.accounts.pool),
         Grid(
             ("victim", "waited", "usual", "excess", "mostly behind", "kind", "for"),
@@ -115,7 +117,7 @@ def _hurt_accounts(report: Report) -> list[Waited]:
 
 
 def _shares(pool: Sequence[Line]) -> Grid:
-    tenants = [x for x in pool if x.holder.is_tenant and x.excess_s]
+    tenants = [x for x in pool if x.holder.is_tenant and (x.excess_s or x.charged_s)]
     shown, left = tenants[:MOST_ROWS], tenants[MOST_ROWS:]
     outside = [x for x in pool if not x.holder.is_tenant]
     rows = [_held(x.holder.kind, x.holder.name, [x]) for x in shown]

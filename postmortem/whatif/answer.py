@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from postmortem.summed import replayable, uncollected
 from postmortem.whatif import judge, toml
 from postmortem.whatif.fidelity import compare
 from postmortem.whatif.model import (
@@ -25,15 +26,13 @@ from postmortem.whatif.model import (
     Tried,
     WhatIf,
 )
-from postmortem.whatif.options import BOTH, Options
-from postmortem.whatif.policies import apply, candidates
-from postmortem.whatif.prepare import Prepared, prepare
+from postmortem.whatif.options import BOTH, Budget, Options
+from postmortem.whatif.policies import LIMITS, apply, candidates
+from postmortem.whatif.prepare import Prepared, prepare, rows_of
 from postmortem.whatif.replay import DROPPED, KEPT, Job
 from postmortem.whatif.run import SMALL, Answer, Hear, Refused, Replays
 from telemetry.case import Case
 from telemetry.window import Reads, Window, read_window
-
-_LIMITS = ("cap", "rpm", "tpm")  # remedies that may refuse in normal hours
 
 
 def what_if(
@@ -49,32 +48,36 @@ def what_if(
     case: Case | None = None,
     hear: Hear | None = None,
     clock: Callable[[], float] = time.monotonic,
+    budget: Budget | None = None,
 ) -> WhatIf:
     """What would have kept the victims' SLOs between two unix instants.
 
     `victims` and `culprits` are the verdict's where they are not given; `window` and its `case`
-    spare reading and opening them again. `hear` is told how far the replays are. Raises
-    PoolChoice and StoreError, as reading does; everything else that is in the way is a
-    conclusion: "no conclusion", and why.
+    spare reading and opening them again. `hear` is told how far the replays are. `budget`: where
+    the time began to run before this was called. Raises PoolChoice and StoreError, as reading
+    does; everything else that is in the way is a conclusion: "no conclusion", and why.
     """
-    began = clock()
-    if window is None:
-        window = read_window(source, start, end, pool=pool)
+    if budget is None:
+        budget = Budget(options.budget_s, clock)
     try:
-        made = prepare(source, window, victims, culprits, options.most_requests(), case)
+        with uncollected():
+            if window is None:
+                window = read_window(replayable(source, budget.hurry), start, end, pool=pool)
+            most = options.most_requests(rows_of(window))
+            made = prepare(source, window, victims, culprits, most, case, budget.hurry)
     except NoConclusion as e:
-        return _nothing(window, str(e), clock() - began)
-    deadline_s = began + options.budget_s
-    return _Asked(window, made, options, hear, clock, deadline_s).answer(began)
+        span = (start, end) if window is None else (window.start, window.end)
+        return _nothing((window.pool if window else pool) or "", span, str(e), budget.spent_s)
+    return _Asked(window, made, options, hear, budget).answer()
 
 
-def _nothing(window: Window, why: str, wall_s: float) -> WhatIf:
+def _nothing(pool: str, span: tuple[float, float], why: str, wall_s: float) -> WhatIf:
     return WhatIf(
-        pool=window.pool,
-        asked_start=window.start,
-        asked_end=window.end,
-        start=window.start,
-        end=window.end,
+        pool=pool,
+        asked_start=span[0],
+        asked_end=span[1],
+        start=span[0],
+        end=span[1],
         victims=(),
         culprits=(),
         conclusion=NO_CONCLUSION,
@@ -100,11 +103,10 @@ class _Asked:
         made: Prepared,
         options: Options,
         hear: Hear | None,
-        clock: Callable[[], float],
-        deadline_s: float,
+        budget: Budget,
     ) -> None:
         self._window, self._made, self._options = window, made, options
-        self._hear, self._clock, self._deadline_s = hear, clock, deadline_s
+        self._hear, self._budget = hear, budget
         self._notes = list(made.notes)
         self._setup = made.facts.setup
         self._hurt = frozenset(made.facts.victims)
@@ -124,9 +126,9 @@ class _Asked:
             made.usual_p99_s,
         )
 
-    def answer(self, began: float) -> WhatIf:
+    def answer(self) -> WhatIf:
         out = self._answer()
-        return replace(out, wall_s=self._clock() - began)
+        return replace(out, wall_s=self._budget.spent_s)
 
     def _answer(self) -> WhatIf:
         made, options = self._made, self._options
@@ -138,10 +140,10 @@ class _Asked:
         processes = options.processes if requests > SMALL else 1
         with Replays(
             stretches,
-            self._deadline_s,
+            self._budget.deadline_s,
             processes=processes,
             hear=self._hear,
-            clock=self._clock,
+            clock=self._budget.clock,
         ) as replays:
             [first] = replays.run([self._job("what happened", None)])
             if not isinstance(first, Outcome):
@@ -163,7 +165,7 @@ class _Asked:
 
     def _short_of_time(self) -> str:
         return (
-            f"the replay of what happened did not end within {self._options.budget_s:g} s: give it "
+            f"the replay of what happened did not end within {self._budget.budget_s:g} s: give it "
             "more time (--budget-s) or a shorter window"
         )
 
@@ -200,7 +202,7 @@ class _Asked:
             for n, r in names
             if r is not None or kind != KEPT  # as it was it has been run
         }
-        limits = [(n, r) for n, r in names if n in _LIMITS]
+        limits = [(n, r) for n, r in names if n in LIMITS]
         if self._made.calm is not None and limits:
             for n, r in [("", None), *limits]:
                 label = f"{n or 'what happened'} in normal hours"
@@ -290,7 +292,7 @@ class _Asked:
 
     def _calm(self, with_it: Answer | None, before: Answer | None, remedy: Remedy) -> Calm | None:
         calm = self._made.calm
-        if calm is None or remedy.name not in _LIMITS:
+        if calm is None or remedy.name not in LIMITS:
             return None
         if not isinstance(with_it, Outcome) or not isinstance(before, Outcome):
             return None

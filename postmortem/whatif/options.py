@@ -1,13 +1,17 @@
-"""How a what-if is run: which remedies, how often, how long. A value; runs nothing."""
+"""How a what-if is run: which remedies, how often, how long. Values; runs nothing."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from postmortem.whatif.policies import MAKERS
+from postmortem.whatif.model import NoConclusion
+from postmortem.whatif.policies import LIMITS, MAKERS
 
 BOTH = "both"
-FILLED = 0.8  # of the budget: what replays are planned for
+FILLED = 0.8  # of the budget: what reading and replays are planned for
+READ_PER_S = 60_000  # rows of requests and of the matrix that are read and judged in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,42 @@ class Options:
     budget_s: float = 120.0
     retries: str = BOTH
     processes: int = 2
-    requests_per_s: float = 3000.0
+    requests_per_s: float = 5000.0
 
-    def most_requests(self) -> int:
-        """In one replay, so that every remedy has its turn."""
-        runs = 1 + len(MAKERS if self.policies is None else self.policies)
-        return max(1, int(self.budget_s * FILLED * self.processes * self.requests_per_s / runs))
+    def most_requests(self, rows: int = 0, runs: int | None = None) -> int:
+        """In one replay, so that every remedy has its turn. `rows` have been read before; `runs`
+        None: what happened and every remedy, limits in normal hours too."""
+        if runs is None:
+            names = tuple(MAKERS) if self.policies is None else self.policies
+            limits = sum(n in LIMITS for n in names)
+            runs = 1 + len(names) + (1 + limits if limits else 0)
+            runs = -(-runs // self.processes)  # one after the other
+        left_s = max(0.1 * self.budget_s, self.budget_s * FILLED - rows / READ_PER_S)
+        return max(1, int(left_s * self.requests_per_s / runs))
+
+
+class Budget:
+    """Wall time that may be spent, from when this is made."""
+
+    def __init__(self, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.budget_s = budget_s
+        self.clock = clock
+        self._began_s = clock()
+
+    @property
+    def deadline_s(self) -> float:
+        """Of `clock`."""
+        return self._began_s + self.budget_s
+
+    @property
+    def spent_s(self) -> float:
+        return self.clock() - self._began_s
+
+    def hurry(self) -> None:
+        """To be called before every part of the preparation. Raises NoConclusion when the time is
+        over: then there is none left for a replay."""
+        if self.clock() >= self.deadline_s:
+            raise NoConclusion(
+                f"{self.budget_s:g} s were over before the window was read and prepared: give it "
+                "more time (--budget-s) or a shorter window"
+            )

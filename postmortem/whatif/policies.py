@@ -254,3 +254,4 @@ MAKERS: dict[str, Callable[[Facts], Remedy | None]] = {
     "faster": _faster,
 }
 NAMES: Sequence[str] = tuple(MAKERS)
+LIMITS = ("cap", "rpm", "tpm")  # remedies that may refuse in normal hours

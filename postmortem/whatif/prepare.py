@@ -6,7 +6,7 @@ note about it. Reads a source; replays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from postmortem.whatif import rebuild
@@ -72,6 +72,11 @@ def who(
     return tuple(dict.fromkeys(victims)), tuple(dict.fromkeys(culprits))
 
 
+def rows_of(window: Window) -> int:
+    """How many rows of requests and of the matrix were read for it."""
+    return len(window.requests) + sum(len(b.matrix) for b in (*window.past, *window.buckets))
+
+
 def prepare(
     source: Reads,
     window: Window,
@@ -79,16 +84,21 @@ def prepare(
     culprits: Sequence[str] | None,
     most_requests: int,
     case: Case | None = None,
+    hurry: Callable[[], None] = lambda: None,
 ) -> Prepared:
     """`most_requests` a replay may have; a longer window is cut to the incident. `case`: the
-    window's, where it is open already. Raises NoConclusion."""
+    window's, where it is open already. `hurry` is called before every part, and may raise. Raises
+    NoConclusion."""
+    hurry()
     if not any(b.known for b in window.asked):
         raise NoConclusion("no engine was heard in this window: there is nothing to replay")
     if case is None:
         case = open_case(window)
+    hurry()
     hurt, named = who(case, victims, culprits)
     notes: list[str] = []
     onset = case.incident.onset if case.incident is not None else window.start
+    hurry()
     here = [r for r in window.requests if window.start <= r.arrived < window.end]
     if not here:
         raise NoConclusion("the window holds no request rows: minutes alone cannot be replayed")
@@ -106,6 +116,7 @@ def prepare(
     rebuild.one_run(window.runs, rows)  # nor a restart in the lead or the tail
     # Calm minutes beside the incident help the fit: the machine is the same.
     first, last = min(plan.begin, window.start), max(plan.until, window.end)
+    hurry()
     samples = [s for s in source.read("step_sample", first, last) if s.run_id == run.run_id]
     fitted = fit_costs(samples, window.buckets, window.bucket_s)
     recorded_adapters = rebuild.adapters_of(
@@ -123,13 +134,16 @@ def prepare(
         fitted.paces,
         plan.begin,
     )
+    hurry()
     offered = from_rows(
         rows, window.buckets, begin=plan.begin, judged=(start, end), until=plan.until, adapters=keys
     )
     slos = {t.name: t.slo for t in setup.tenants}
-    used = sorted({keys[r.adapter] for r in here if r.tenant in hurt and r.adapter in keys})
+    theirs = frozenset(hurt)
+    used = sorted({keys[r.adapter] for r in here if r.tenant in theirs and r.adapter in keys})
     usual = {t: usual_of(t, case.baseline, window.requests) for t in named}
     notes += _notes(rows, plan, keys, fitted)
+    hurry()
     return Prepared(
         case,
         plan,
@@ -250,9 +264,12 @@ def _usual_p99(window: Window, case: Case, victims: Iterable[str]) -> dict[str, 
     spans = [(b.start, b.end) for b in case.baseline.buckets]
     if not spans:
         return dict.fromkeys(victims)
-    calm = [r for r in window.requests if any(a <= r.arrived < b for a, b in spans)]
-    for tenant in victims:
-        rows = [r for r in calm if r.tenant == tenant]
+    wanted: dict[str, list[RequestRecord]] = {t: [] for t in victims}
+    for r in window.requests:
+        mine_too = wanted.get(r.tenant)
+        if mine_too is not None and any(a <= r.arrived < b for a, b in spans):
+            mine_too.append(r)
+    for tenant, rows in wanted.items():
         mine = of_rows(rows, spans[0][0], spans[-1][1], {}, (tenant,), ()).of(tenant)
         out[tenant] = None if mine is None else mine.ttft_p99_s
     return out

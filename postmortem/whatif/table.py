@@ -26,6 +26,7 @@ from telemetry.verdict import when
 VERSION = 1
 WIDTH = 80
 _NAME = 16
+_MOST_COMPARED = 12  # tenants whose recorded and replayed TTFT stand side by side
 _INDENT = "  "
 
 
@@ -100,7 +101,8 @@ def _trust(fit: FitError | None, fidelity: Fidelity | None, width: int) -> Itera
     rows: list[tuple[str, ...]] = [
         ("TTFT", "n", "p50 was", "replay", "off", "p99 was", "replay", "off", "")
     ]
-    for e in fidelity.errors:
+    shown = sorted(fidelity.errors[1:], key=lambda e: e.holds)[:_MOST_COMPARED]
+    for e in (*fidelity.errors[:1], *shown):
         rows.append(
             (
                 clip(safe(e.tenant), _NAME) if e.tenant else "all hurt",
@@ -115,6 +117,10 @@ def _trust(fit: FitError | None, fidelity: Fidelity | None, width: int) -> Itera
             )
         )
     yield from _aligned(rows)
+    left = len(fidelity.errors) - 1 - len(shown)
+    if left > 0:
+        off = sum(not e.holds for e in fidelity.errors) - sum(r[-1] == "OFF" for r in rows)
+        yield f"{_INDENT}and {left:,} more tenants, {off:,} of them off"
     yield f"{_INDENT}made-up lengths: {percent(fidelity.imputed_share)} of the requests served"
 
 
@@ -196,7 +202,7 @@ def _apply(best: Tried, width: int) -> Iterator[str]:
     for line in best.settings.rstrip("\n").splitlines():
         yield f"{_INDENT}  {safe(line)}"
     if best.command is not None:
-        yield f"{_INDENT}or on the running engine, by its operator's interface:"
+        yield f"{_INDENT}or on the running engine, for an hour (--ttl says otherwise):"
         yield f"{_INDENT}  {safe(best.command)}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from postmortem.whatif.model import Change, Remedy
 
 # What the operator's command can change while the engine runs.
-_LIVE = ("weight", "tier", "rpm", "tpm", "concurrency", "rpm_burst", "tpm_burst")
+_LIVE = ("weight", "tier", "rpm", "tpm", "concurrency")
 
 
 def settings(remedy: Remedy) -> str:
@@ -31,25 +31,29 @@ def settings(remedy: Remedy) -> str:
 
 
 def command(remedy: Remedy) -> str | None:
-    """The operator's command that applies it to a running engine, where one can: a tenant's
-    limits, weight and tier, and the policy. None = it needs a restart with the settings."""
+    """The operator's command (engine/admin_cli.py) that applies it to a running engine, where one
+    can: a tenant's limits, weight and tier, and the policy. It reverts by itself, as all of them
+    do. None = it needs a restart with the settings."""
     if any(c.table not in ("settings", "tenant") for c in remedy.changes):
         return None
     if any(c.table == "tenant" and c.key not in _LIVE for c in remedy.changes):
         return None
-    why = f"--why {shlex.quote('what-if: ' + remedy.name)}"
+    why = f"--reason {shlex.quote('what-if: ' + remedy.name)}"
     out = [
-        f"tenantscope admin policy {shlex.quote(str(c.value))} {why}"
+        f"tenantscope admin policy set {shlex.quote(str(c.value))} {why}"
         for c in _of(remedy, "settings")
         if c.key == "policy"
     ]
     for who in dict.fromkeys(c.who for c in _of(remedy, "tenant")):
         flags = " ".join(
-            f"--{c.key.replace('_', '-')} {'none' if c.value is None else c.value}"
+            f"--{c.key} {'none' if c.value is None else c.value}"
             for c in _of(remedy, "tenant")
             if c.who == who
         )
-        out.append(f"tenantscope admin limit {flags} {why} -- {shlex.quote(who)}")
+        if who.startswith("-"):  # else it would be read as an option
+            out.append(f"tenantscope admin tenant set {flags} {why} -- {shlex.quote(who)}")
+        else:
+            out.append(f"tenantscope admin tenant set {shlex.quote(who)} {flags} {why}")
     return " && ".join(out) or None
 
 

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from postmortem.summed import replayable, uncollected
 from postmortem.whatif import judge
 from postmortem.whatif.arrivals import thinned
 from postmortem.whatif.fidelity import compare
 from postmortem.whatif.model import Counterfactual, NoConclusion, Outcome
-from postmortem.whatif.options import FILLED, Options
-from postmortem.whatif.prepare import Prepared, prepare
+from postmortem.whatif.options import Budget, Options
+from postmortem.whatif.prepare import Prepared, prepare, rows_of
 from postmortem.whatif.replay import Job
 from postmortem.whatif.run import Refused, Replays
 from telemetry.case import Case
@@ -35,17 +36,20 @@ def without_excess(
     window: Window | None = None,
     case: Case | None = None,
     clock: Callable[[], float] = time.monotonic,
+    budget: Budget | None = None,
 ) -> Counterfactual:
     """The window with the tenant's arrivals thinned to its own rate before the onset.
 
     Raises as `what_if` does. `holds` False: why is in the sentence.
     """
-    began = clock()
-    if window is None:
-        window = read_window(source, start, end, pool=pool)
-    most = int(options.budget_s * FILLED * options.requests_per_s / 2)
+    if budget is None:
+        budget = Budget(options.budget_s, clock)
     try:
-        made = prepare(source, window, victims, (tenant,), max(1, most), case)
+        with uncollected():
+            if window is None:
+                window = read_window(replayable(source, budget.hurry), start, end, pool=pool)
+            most = options.most_requests(rows_of(window), 2)
+            made = prepare(source, window, victims, (tenant,), most, case, budget.hurry)
     except NoConclusion as e:
         return _no_claim(tenant, str(e))
     usual = made.facts.usual[tenant]
@@ -65,12 +69,11 @@ def without_excess(
         Job("what happened", "window", made.facts.setup, made.of, judged),
         Job("without the excess", "without", made.facts.setup, made.of, judged),
     ]
-    deadline_s = began + options.budget_s
-    with Replays(stretches, deadline_s, clock=clock) as replays:
+    with Replays(stretches, budget.deadline_s, clock=budget.clock) as replays:
         first, second = replays.run(jobs)
     if not isinstance(first, Outcome) or not isinstance(second, Outcome):
         failed = next((a.why for a in (first, second) if isinstance(a, Refused)), None)
-        return _no_claim(tenant, failed or f"{options.budget_s:g} s were too short for two replays")
+        return _no_claim(tenant, failed or f"{budget.budget_s:g} s were too short for two replays")
     fidelity = compare(made.recorded, first, made.facts.victims)
     of = sum(o.judged and o.tenant == tenant for o in made.window.offered)
     sentence = (

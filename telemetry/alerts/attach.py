@@ -51,7 +51,7 @@ class Alerts:
                 log.error("alerts: %s is off: the variable %s is not set", target.name, e.args[0])
                 continue
             couriers.append(Courier(target, secret, self._evaluator.received))
-        hub.add("alerts", ears)
+        hub.add("alerts", ears, cells=False)
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:

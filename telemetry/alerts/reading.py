@@ -153,16 +153,19 @@ def _beat(
 
 def words_of(verdict: Verdict) -> Words:
     """The verdict's lines as an alert says them: the same names and strengths, and no *culprit*: an
-    alert says who holds what, a person says what that means."""
+    alert says who holds what, a person says what that means. Where several hold it together, all of
+    them are holders, greatest first."""
     holder = next(f for f in verdict.findings if f.name == "holder")
     lines = list(verdict.sentences)
     held: tuple[HeldBy, ...] = ()
-    if verdict.kind == "tenant" and verdict.tenant is not None and verdict.strength is not None:
-        held = (HeldBy(verdict.tenant[:LONGEST_TENANT], verdict.strength.value, verdict.confidence,
-                       verdict.share),)  # fmt: skip
-        if holder.holds is Holds.YES:
-            claim = f"{holder.sentence} ({verdict.strength.value}, {verdict.confidence})"
-            lines = [claim if s.startswith(("CULPRIT ", "LIKELY ")) else s for s in lines]
+    if verdict.strength is not None:
+        held = tuple(
+            HeldBy(n.tenant[:LONGEST_TENANT], verdict.strength.value, verdict.confidence, n.share)
+            for n in verdict.culprits
+        )
+    if held and holder.holds is Holds.YES and verdict.tenant is not None:
+        claim = f"{holder.sentence} ({held[0].strength}, {held[0].confidence})"
+        lines = [claim if s.startswith(("CULPRIT ", "LIKELY ")) else s for s in lines]
     hurt = tuple(v.tenant[:LONGEST_TENANT] for v in verdict.victims)
     return Words((*lines, *verdict.exclusions), hurt, held)
 

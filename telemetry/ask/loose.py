@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from telemetry.ask import ask_sql, reading
 from telemetry.ask.reading import SQL, Result
 from telemetry.errors import StoreBusy, StoreError
-from telemetry.store import migrations, parts, sql
+from telemetry.store import migrations, parts, sql, unreadable
 from telemetry.tables import TABLES
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def answer(path: Path, name: str, parameters: dict[str, Any]) -> Result:
             raise StoreBusy(
                 f"{path} is in use by another process: ask that store (its folder, or its address)"
             ) from None
-        raise StoreError(f"{path} cannot be read: {parts.first_line(e)}") from e
+        if parts.is_corrupt(e, path.parent) or unreadable.refused(e):
+            raise StoreError(unreadable.sentence(path, e)) from e
+        raise StoreError(f"{path} cannot be read: {unreadable.in_short(e)}") from e
     finally:
         con.close()
 

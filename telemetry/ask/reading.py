@@ -15,11 +15,12 @@ from functools import cache
 from importlib import resources
 from itertools import repeat
 from operator import call
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from telemetry.errors import QueryError
 from telemetry.instants import LAST_US, naive_utc, unix_seconds
-from telemetry.store import sql
+from telemetry.store import parts, sql
 from telemetry.tables import TABLES
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def run(
         answer = con.execute(text, {k: _clamp(k, v) for k, v in parameters.items()})
         return _result(answer)
     except (duckdb.DataError, duckdb.ProgrammingError) as e:
+        if name != SQL and parts.is_corrupt(e, Path()):
+            raise  # of a file, not of what was asked
         raise QueryError(f"{name} with {parameters}: {str(e).splitlines()[0]}") from None
     except RuntimeError as e:
         if str(e) != _CTRL_C:

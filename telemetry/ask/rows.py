@@ -358,6 +358,7 @@ ROWS: dict[str, type[Any]] = {
     "token_totals": TokenTotals,
     "top_tenants": TopTenants,
     "usage": UsageRow,
+    "usage_of": UsageRow,
     **ALERT_ROWS,
     **REPORT_ROWS,
 }

@@ -1,4 +1,4 @@
-"""The rows of the queries that a report asks, as types. Owns the declarations; runs nothing."""
+"""The rows of the queries that report and what-if ask, as types. Declares only; runs nothing."""
 
 from __future__ import annotations
 
@@ -73,9 +73,36 @@ class ReportWorst:
     preemptions: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class WhatifRequests:
+    """A row of `whatif_requests`."""
+
+    engine: str
+    run_id: str
+    pool: str
+    tenant: str
+    adapter: str | None
+    outcome: str
+    reject_reason: str | None
+    is_retry: bool | None
+    arrived: float
+    first_token: float | None
+    last_token: float | None
+    ended: float | None
+    prompt_tokens: int | None
+    max_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    wait_front_s: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    max_gap_s: float | None
+
+
 REPORT_ROWS: dict[str, type[Any]] = {
     "report_lives": ReportLives,
     "report_matrix": ReportMatrix,
     "report_requests": ReportRequests,
     "report_worst": ReportWorst,
+    "whatif_requests": WhatifRequests,
 }

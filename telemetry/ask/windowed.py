@@ -34,6 +34,7 @@ IN_WINDOW = frozenset(
         "token_totals",
         "top_tenants",
         "usage",
+        "usage_of",
         *(f"read.{table}" for table in TABLES),
     }
 )

@@ -21,8 +21,8 @@ def doctor(folder: str | None, address: str | None, as_json: bool) -> None:
     """Say whether telemetry is in order: a line a check, and what to do about it.
 
     Looks at the store's owner, how late the last minute is, gaps, clocks, open minutes, refused
-    points, reported losses, the disk, spoiled files, the settings, listeners, certificates and what
-    senders gave up.
+    points, reported losses, the disk, spoiled files, the settings, listeners, certificates, what
+    senders gave up and what the OTLP exports dropped.
 
     \b
     For example:

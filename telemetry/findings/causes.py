@@ -1,6 +1,7 @@
 """Causes: the victims' excess by what they waited for, in shares that close. Decides nothing.
 
-The part lost to a slow engine is taken out first, so that no reason is told twice.
+Of the matrix as charged: what was waited for is a fact, whoever made the line. The part lost to a
+slow engine is taken out first, so that no reason is told twice.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _PAGES = ("kv", "adapter")
 def shares(case: Case) -> Mapping[str, float]:
     """Part of the victims' excess by reason, and `engine` for time lost to slow steps. They sum to
     1; empty where there is no excess."""
-    whole = sum(x.excess_s for x in case.lines)
+    whole = sum(x.excess_s for x in case.charged)
     if not whole:
         return {}
     slow = case.slow
     out = dict.fromkeys((ENGINE, *case.basis.reasons), 0.0)
-    for line in case.lines:
+    for line in case.charged:
         for reason, seconds in line.reasons:
             lost = line.holder == CAPACITY_HELD and (slow or reason not in _PAGES)
             out[ENGINE if lost else reason] += seconds / whole
@@ -36,10 +37,10 @@ def shares(case: Case) -> Mapping[str, float]:
 def unheld(case: Case) -> float:
     """Part of the excess charged to pages that are free or that nobody references: it is no
     tenant's, and says nothing of which tenant it was."""
-    whole = sum(x.excess_s for x in case.lines)
+    whole = sum(x.excess_s for x in case.charged)
     if not whole or case.slow:
         return 0.0
-    lost = (x for x in case.lines if x.holder == CAPACITY_HELD)
+    lost = (x for x in case.charged if x.holder == CAPACITY_HELD)
     return sum(s for x in lost for r, s in x.reasons if r in _PAGES) / whole
 
 
@@ -55,12 +56,12 @@ def holder_of(case: Case, reason: str) -> tuple[str, float] | None:
     """The tenant behind which most of one reason's excess was waited, with its part of that."""
     by = {
         x.holder.name: s
-        for x in case.lines
+        for x in case.charged
         if x.holder.is_tenant
         for r, s in x.reasons
         if r == reason and s > 0
     }
-    whole = sum(s for x in case.lines for r, s in x.reasons if r == reason)
+    whole = sum(s for x in case.charged for r, s in x.reasons if r == reason)
     if not by or not whole:
         return None
     first = max(sorted(by), key=lambda t: by[t])

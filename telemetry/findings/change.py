@@ -10,7 +10,7 @@ from telemetry.plain import clip, name, safe, span_s
 from telemetry.window import Window
 
 BEFORE_S = 600.0
-KINDS = ("start", "stop", "policy", "config", "fault")
+KINDS = ("start", "stop", "policy", "config", "fault", "admin")
 SAME_S = 2.0  # a policy's event and its own row, one change
 
 
@@ -64,7 +64,9 @@ def change(case: Case) -> Finding:
     if not _recorded(case):
         return missing("change", "the rows do not say which policy was in force")
     if case.incident is None:
-        return Finding("change", Holds.NO, "NOT a change: there is no onset to compare it with")
+        none = (Evidence("onsets to compare it with", 0.0, "1"),)
+        said = "NOT a change: 0 onsets to compare it with"
+        return Finding("change", Holds.NO, said, None, None, none)
     onset, precision = case.incident.onset, case.incident.bucket_s
     found = [
         c

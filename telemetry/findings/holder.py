@@ -1,7 +1,8 @@
 """Holder: does one tenant hold what the victims waited for, and did it take more than usual?
 
 The share alone accuses nobody: a heavy tenant that asks for what it always asked for holds much of
-every wait. A holder is named only where its own use rose.
+every wait. A holder is named only where its own use rose. Shares are of the excess handed on to
+whoever made the line; a tenant that is charged next to nothing itself is not named for the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from telemetry.attribution import CAPACITY_HELD, RESOURCES, SELF_HELD, Line, Rise
 from telemetry.case import WAIT_FLOOR_S, Case
 from telemetry.conventions import WAIT_REASONS
-from telemetry.findings.causes import SOME, unheld
+from telemetry.findings.causes import PART, SOME, unheld
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import name, percent, span_s, times
 from telemetry.window import told
@@ -29,7 +30,10 @@ def holder(case: Case) -> Finding:
     if not told(case.buckets, (f"wait_{r}_s" for r in WAIT_REASONS)):
         return missing("holder", "the rows carry no waits, so nobody can be seen to wait behind")
     if not victims:
-        return Finding("holder", Holds.NO, "no holder: nobody waits behind another")
+        none = (Evidence("tenants hurt by others", 0.0, "1"),)
+        return Finding(
+            "holder", Holds.NO, "no holder: 0 tenants wait behind another", None, None, none
+        )
     lines = case.lines
     whole = sum(x.excess_s for x in lines)
     if not whole:
@@ -45,7 +49,7 @@ def holder(case: Case) -> Finding:
         Evidence("accounted for", closure(case), "1"),
     ]
     if first is None:
-        heaviest = next((x for x in lines if x.holder.is_tenant and x.excess_s), None)
+        heaviest = next((x for x in case.charged if x.holder.is_tenant and x.excess_s), None)
         if heaviest is None:
             return Finding("holder", Holds.NO, "NOT a tenant: none holds any of the excess", None,
                            None, tuple(evidence))  # fmt: skip
@@ -62,13 +66,25 @@ def holder(case: Case) -> Finding:
             (*evidence, Evidence("share", heaviest.share, "1")),
         )
     who = first.holder.name
+    direct = charged_to(case, who)
     evidence.append(Evidence("share", first.share, "1"))
+    evidence.append(Evidence("share charged to it", direct, "1"))
     evidence.append(Evidence("share of the next", second, "1"))
     why = case.rose(who)
     evidence += [Evidence(f"{r.resource} over usual", r.ratio, "1") for r in why]
     alone = second <= RUNNER_UP * first.share
     rose = describe(why)
-    if first.share >= NAMED * (1 - unheld(case)) and alone and first.share > capacity:
+    most = first.share >= NAMED * (1 - unheld(case)) and alone and first.share > capacity
+    if most and direct < PART:
+        return Finding(
+            "holder",
+            Holds.NO,
+            f"NOT {name(who)}: {rose}, but {percent(direct)} of the excess is charged to it",
+            None,
+            who,
+            tuple(evidence),
+        )
+    if most:
         return Finding(
             "holder",
             Holds.YES,
@@ -89,6 +105,11 @@ def holder(case: Case) -> Finding:
         who,
         tuple(evidence),
     )
+
+
+def charged_to(case: Case, tenant: str) -> float:
+    """Part of the victims' excess that the matrix itself charges to a tenant."""
+    return sum(x.share for x in case.charged if x.holder.is_tenant and x.holder.name == tenant)
 
 
 def _nobody(largest: float, evidence: Sequence[Evidence]) -> Finding:

@@ -21,11 +21,14 @@ def hurt(case: Case) -> Finding:
         return missing("hurt", "the rows carry neither waits nor targets kept or missed")
     victims = case.victims
     if not victims:
+        numbers = (
+            Evidence("tenants hurt", 0.0, "1"),
+            Evidence("tenants hurt by themselves", float(len(case.hurt)), "1"),
+        )
+        said = f"0 of {len(case.tenants)} tenants missed targets or waited beyond the usual"
         if case.hurt:
-            return Finding(
-                "hurt", Holds.NO, f"nobody else is hurt; {one(case.hurt[0])}", None, None
-            )
-        return Finding("hurt", Holds.NO, "nobody missed targets or waited beyond the usual")
+            said = f"nobody else is hurt; {one(case.hurt[0])}"
+        return Finding("hurt", Holds.NO, said, None, None, numbers)
     worst = max(victims, key=lambda v: (v.missed, v.excess_s))
     many = f"{len(victims)} tenants" if len(victims) > 1 else "1 tenant"
     return Finding(

@@ -14,7 +14,8 @@ def outside(case: Case) -> Finding:
     front; or nothing was waited anywhere, and the steps took what they always take."""
     victims = [v.tenant for v in case.victims]
     if not victims:
-        return Finding("outside", Holds.NO, "NOT outside: nobody is hurt")
+        none = (Evidence("tenants hurt", 0.0, "1"),)
+        return Finding("outside", Holds.NO, "NOT outside: 0 tenants hurt", None, None, none)
     fronts = [case.total(t, "wait_front_s") for t in victims]
     front = None
     if any(f is not None for f in fronts):

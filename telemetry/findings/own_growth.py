@@ -13,12 +13,12 @@ def own_growth(case: Case) -> Finding:
     """Holds where a tenant whose own use rose is hurt, and by itself more than by anybody."""
     own = [v for v in case.hurt if v.self_inflicted and case.rose(v.tenant)]
     if not own:
-        most = max((case.basis.accounts[v.tenant].share(SELF_HELD) for v in case.hurt), default=0.0)
+        most = max((case.basis.held.share(v.tenant, SELF_HELD) for v in case.hurt), default=0.0)
         said = f"NOT its own growth: those hurt wait at most {percent(most)} behind themselves"
         largest = Evidence("largest share behind oneself", most, "1")
         return Finding("own_growth", Holds.NO, said, None, None, (largest,))
     worst = max(own, key=lambda v: (v.excess_s, v.tenant))
-    share = case.basis.accounts[worst.tenant].share(SELF_HELD)
+    share = case.basis.held.share(worst.tenant, SELF_HELD)
     rise = case.rose(worst.tenant)
     evidence = (
         Evidence("share behind itself", share, "1"),

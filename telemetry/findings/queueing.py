@@ -33,7 +33,7 @@ def _queueing(case: Case, reason: str, called: str) -> Finding:
     )
     if part is None or part < PART:
         said = f"NOT {_WORDS[reason]}: "
-        said += "no excess wait" if part is None else f"{percent(part)} of the excess"
+        said += "0s of excess wait" if part is None else f"{percent(part)} of the excess"
         return Finding(called, Holds.NO, said, None, None, evidence)
     behind = holder_of(case, reason)
     most = f", {percent(behind[1])} of it behind {name(behind[0])}" if behind else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telemetry.case import Case
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
-from telemetry.plain import name, times
+from telemetry.plain import name, percent, times
 
 LARGER = 2.0  # tokens a request, over the tenant's usual
 HOLDS = 0.15  # of the excess: who holds less is not looked at
@@ -16,7 +16,10 @@ def rpm_gaming(case: Case) -> Finding:
     refused none of them, and its requests are twice as large as they usually are."""
     held = [x for x in case.lines if x.holder.is_tenant and x.share >= HOLDS]
     if not held:
-        return Finding("rpm_gaming", Holds.NO, "NOT larger requests: no tenant holds the excess")
+        said = f"NOT larger requests: no tenant holds {percent(HOLDS)} of the excess"
+        most = max((x.share for x in case.lines if x.holder.is_tenant), default=0.0)
+        largest = (Evidence("largest share", most, "1"),)
+        return Finding("rpm_gaming", Holds.NO, said, None, None, largest)
     best: tuple[float, str, float, float, bool, float] | None = None
     for line in held:
         who = line.holder.name

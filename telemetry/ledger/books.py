@@ -94,7 +94,7 @@ def adapter_row(
     )
 
 
-_COUNTS = ("steps", "prefill_tokens", "decode_tokens", "preemptions", "evictions", "loads")
+_COUNTS = ("preemptions", "evictions", "loads")
 _LEVELS = ("running", "waiting", "kv_bytes", "adapter_bytes", "cached_bytes", "free_bytes")
 
 
@@ -109,6 +109,7 @@ class EngineBook:
 
     def restart(self) -> None:
         self._counts: dict[str, float] = dict.fromkeys(_COUNTS, 0)
+        self.steps = self.prefill_tokens = self.decode_tokens = 0
         self.busy_s = self.idle_s = self.predicted_s = self.capacity_s = self.base_cost_s = 0.0
         self._step_time = [0] * BUCKETS
         self._age_most = 0.0
@@ -121,7 +122,7 @@ class EngineBook:
 
     def step(self, duration_s: float) -> None:
         """A step is over."""
-        self._counts["steps"] += 1
+        self.steps += 1
         self._step_time[bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
 
     def token_age(self, age_s: float) -> None:
@@ -159,6 +160,9 @@ class EngineBook:
             **keys,
             **common,
             **counts,
+            steps=self.steps,
+            prefill_tokens=self.prefill_tokens,
+            decode_tokens=self.decode_tokens,
             busy_s=self.busy_s,
             idle_s=self.idle_s,
             predicted_s=self.predicted_s,

@@ -7,8 +7,8 @@ With S the cumulative vector over holders of one reason of one group,
 While it lasts, a stretch of time only keeps notes: a change of a victim's number, a change of what
 somebody holds, and one line an interval of time for each group that somebody stands in. It is
 closed into `Chunk`s, values from which S and M may be worked out later (telemetry.ledger.matrix),
-elsewhere, or never. Nothing here touches a vector while a step passes, but where holders are a
-dense vector of their own in each step (costs, bytes): of those a reference is kept.
+elsewhere, or never. Nothing here touches a vector while a step passes, nor what it adds up to: of
+holders that are a dense vector of their own in each step (costs, bytes) a reference is kept.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from telemetry.ledger.costs import Costs
 from telemetry.ledger.tenants import dense, grown
 from telemetry.ledger.vectors import Vector
 
@@ -29,16 +30,10 @@ EXACT_HOLDERS = 1024  # up to so many holders in a stretch, each keeps its own c
 CROWDED_HOLDERS = 256  # beyond, the heaviest do, the rest is summed
 
 
-class Interval(NamedTuple):
-    """Row `row` to the next of one cumulative: tenants are charged `part` seconds a unit of what
-    they hold: of `held`, or, when it is None, of the running sequences."""
-
-    row: int
-    part: float
-    capacity_s: float
-    policy_s: float
-    seconds: float  # whoever held
-    held: Vector | None
+# How time passed from one row of a stretch to the next: seconds charged by the table of reasons and
+# lost, the step's costs, how many sequences ran, the bytes held (None = nobody waits for those) and
+# the pool's bytes that are capacity's and policy's. Plain: one is made whenever time passes.
+Note = tuple[float, float, Costs, float, Vector | None, float, float]
 
 
 class Cumulatives(NamedTuple):
@@ -66,13 +61,16 @@ class Slots:
 class Chunk(NamedTuple):
     """A stretch of one reason of one group, closed. There are `rows` rows; row 0 is its start.
 
-    Victim `victims[i]` had `changes[i]` fewer waiting from row `at[i]` on, `standing` is what is
-    left at the end, by index. `stalls` are (row after, holder, seconds) and replace `intervals`.
+    `passed` are the rows from which on time passed for somebody here, as `notes` (shared by the
+    chunks of a stretch) say of each row. Victim `victims[i]` had `changes[i]` fewer waiting from
+    row `at[i]` on, `standing` is what is left at the end, by index. `stalls` are (row after,
+    holder, seconds) and replace `passed`.
     """
 
     reason: str
     rows: int
-    intervals: list[Interval]
+    notes: list[Note]
+    passed: list[int]
     stalls: list[tuple[int, int, float]]
     slots: Slots
     victims: list[int]
@@ -80,7 +78,7 @@ class Chunk(NamedTuple):
     changes: list[int]
     standing: Vector
     size_bytes: int
-    vectors: Cumulatives | None = None  # worked out already, then `intervals` are gone
+    vectors: Cumulatives | None = None  # worked out already, then `notes` and `passed` are gone
 
 
 class Group:
@@ -89,12 +87,12 @@ class Group:
     __slots__ = (
         "_at",
         "_changes",
-        "_intervals",
+        "_passed",
         "_victims",
         "count",
         "counts",
-        "intervals",
         "name",
+        "passed",
         "population",
         "reason",
         "stalls",
@@ -105,8 +103,8 @@ class Group:
         self.count, self.counts = dense(width)
         self.population = 0
         self.reason = reason
-        self.intervals: list[Interval] = []  # of the reason in force
-        self._intervals = {reason: self.intervals}
+        self.passed: list[int] = []  # rows, of the reason in force
+        self._passed = {reason: self.passed}
         self.stalls: list[tuple[int, int, float]] = []
         self._victims: list[int] = []
         self._at: list[int] = []
@@ -128,40 +126,51 @@ class Group:
         """Whoever stands here waits for `reason` from now on."""
         if reason != self.reason:
             self.reason = reason
-            self.intervals = self._intervals.setdefault(reason, [])
+            self.passed = self._passed.setdefault(reason, [])
 
-    def close(self, rows: int, slots: Slots) -> list[Chunk]:
+    def close(self, notes: list[Note], rows: int, slots: Slots) -> list[Chunk]:
         """End the stretch here and begin a new one."""
         chunks: list[Chunk] = []
-        standing = self.counts.copy() if self.stalls or any(self._intervals.values()) else None
-        if standing is not None:
+        if self.stalls or any(self._passed.values()):
+            standing = self.counts.copy()
             size = standing.nbytes + slots.at_start.nbytes + 24 * len(self._victims)
-            size += 24 * len(slots.rows)
-            for reason, intervals in self._intervals.items():
-                if intervals or self.stalls:
-                    dense_ids = {id(i.held): i.held.nbytes for i in intervals if i.held is not None}
+            size += 24 * len(slots.rows) + 100 * len(self.stalls)
+            for reason, passed in self._passed.items():
+                if passed or self.stalls:
                     chunks.append(
                         Chunk(
                             reason,
                             rows,
-                            intervals,
+                            notes,
+                            passed,
                             self.stalls,
                             slots,
                             self._victims,
                             self._at,
                             self._changes,
                             standing,
-                            size
-                            + 120 * len(intervals)
-                            + 100 * len(self.stalls)
-                            + sum(dense_ids.values()),
+                            size + 120 * len(passed) + _dense_bytes(reason, notes, passed),
                         )
                     )
-        self.intervals = []
-        self._intervals = {self.reason: self.intervals}
-        self.stalls = []
-        self._victims, self._at, self._changes = [], [], []
+        if chunks or self._victims:
+            self._victims, self._at, self._changes = [], [], []
+        if chunks:
+            self.passed = []
+            self.stalls = []
+        if chunks or len(self._passed) > 1:
+            self._passed = {self.reason: self.passed}
         return chunks
 
     def grow(self, width: int) -> None:
         self.count, self.counts = grown(self.count, width)
+
+
+def _dense_bytes(reason: str, notes: list[Note], passed: list[int]) -> int:
+    """Of the vectors that these rows refer to, each once."""
+    if reason == "budget":
+        costs = {notes[row][2] for row in passed}
+        return sum(c.size_bytes for c in costs)
+    if reason in ("kv", "adapter"):
+        held = {id(notes[row][4]): notes[row][4] for row in passed}
+        return sum(h.nbytes for h in held.values() if h is not None)
+    return 0

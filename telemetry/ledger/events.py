@@ -57,6 +57,13 @@ class Events(ABC):
         i = self._at.get(tenant)
         return self._enter(tenant) if i is None else i
 
+    def reweigh(self, tenant: str, weight: float) -> None:
+        """Fair shares are by this weight from now on. Rows of what was taken keep theirs."""
+        self._weights = {**self._weights, tenant: weight}
+        i = self._at.get(tenant)
+        if i is not None:
+            self._tenants.weight[i] = weight
+
     @property
     def width(self) -> int:
         """Vectors of this length have a place for every index. Doubles, never shrinks."""

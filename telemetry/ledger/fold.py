@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from telemetry.ledger.awaited import Charged, Holder
-from telemetry.ledger.charges import Charge, charges_of, closed_row
+from telemetry.ledger.awaited import Charged
+from telemetry.ledger.charges import Charge, Charges, Lines, closed_row, in_order, lines_of
 from telemetry.ledger.cumulative import Chunk
 from telemetry.ledger.matrix import Matrix
 from telemetry.ledger.sums import compact
@@ -31,7 +31,7 @@ class Result(NamedTuple):
     """A bucket's matrix. `waits[reason][victim's index]` in seconds (an index past the end has
     none); charges of a (victim, reason) sum to it. `stall_s` is by index too."""
 
-    charges: list[Charge]
+    charges: Charges
     waits: dict[str, Vector]
     stall_s: Vector
 
@@ -124,7 +124,8 @@ def _result(matrices: dict[str, Matrix], reading: Reading, top: int | None) -> R
     n = len(names)
     waits: dict[str, Vector] = {}
     stall_s = np.zeros(n)
-    charges: list[Charge] = []
+    lines: list[Lines] = []
+    sparse: list[Charge] = []
     awaited = dict(reading.awaited)
     for reason, matrix in matrices.items():
         stall = reason == "stall"
@@ -135,19 +136,21 @@ def _result(matrices: dict[str, Matrix], reading: Reading, top: int | None) -> R
         else:
             waited = waits[reason] = np.zeros(n)
             waited[victims] = matrix.waited[victims]
-        merged: dict[int, dict[Holder, float]] = {}
-        if reason == "adapter":
+        if reason == "adapter" and awaited:
             for row, index in enumerate(victims):
-                sparse = awaited.pop(names[index] or "", None)
-                if sparse:
-                    merged[row] = sparse
-        charges += charges_of(reason, matrix, cells, mine, names, top, merged)
+                few = awaited.pop(names[index] or "", None)
+                if few:
+                    everybody = matrix.row(row, cells, mine, names)
+                    for holder, seconds in few.items():
+                        everybody[holder] = everybody.get(holder, 0.0) + seconds
+                    sparse += closed_row(reason, names[index] or "", everybody, top)
+                    cells[row] = mine[row] = 0.0  # told there
+        lines.append(lines_of(reason, matrix, cells, mine, top))
     at = {name: i for i, name in enumerate(names) if name is not None}
     if reading.awaited:
         waited = waits.setdefault("adapter", np.zeros(n))
         for name, held in reading.awaited.items():
             waited[at[name]] += sum(held.values())
     for victim, left in awaited.items():
-        charges += closed_row("adapter", victim, left, top)
-    charges.sort(key=lambda c: (c.victim, c.reason))  # stable: a victim's rows keep their order
-    return Result(charges, waits, stall_s)
+        sparse += closed_row("adapter", victim, left, top)
+    return Result(in_order(lines, sparse, names), waits, stall_s)

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from telemetry.ledger.awaited import AwaitedAdapters, Charged
-from telemetry.ledger.cumulative import Group, Interval, Slots
+from telemetry.ledger.costs import NOTHING, Costs, accumulate
+from telemetry.ledger.cumulative import Group, Note, Slots
 from telemetry.ledger.fold import Window
 from telemetry.ledger.tenants import dense, grown
 from telemetry.ledger.vectors import Vector
@@ -25,7 +26,7 @@ SHARED, STALL = "shared", "stall"
 ADAPTER_SHORT = "adapter"
 _AWAITED = "adapter:"
 _MOST_ROWS = 512
-_MOST_DOUBLES = 1 << 21  # of dense vectors referred to: 16 MiB
+_MOST_BYTES = 16 << 20  # of dense vectors referred to
 
 
 def adapter_group(key: str) -> str:
@@ -47,9 +48,7 @@ class Interference:
         self._held = held
         self.held_changed = True  # told by whoever changes it: a copy is made when it is needed
         self._held_then = np.zeros(0)
-        self._held_sum = 0.0
-        self.costs_s = np.zeros(0)  # of the step in force; a new one each step
-        self._costs_total = 0.0
+        self.costs = NOTHING  # of the step in force
         self._capacity_bytes = self._policy_bytes = 0.0
         self._stall: dict[int, float] = {}
         self.own, self.owns = dense(width)  # own prefill inside own stall, to be taken off
@@ -64,9 +63,10 @@ class Interference:
         self._stalled = self._groups[STALL]
         self._shared = self._groups[SHARED]
         self._waiting = [g for g in self._groups.values() if g is not self._stalled]
-        self._row = 0  # intervals of the open stretch that charged somebody
-        self._doubles = 0
-        self._noted: Vector | None = None  # the dense vector referred to last
+        self._notes: list[Note] = []  # of the open stretch: where time passed for somebody
+        self._row = 0  # how many
+        self._bytes = 0
+        self._noted = NOTHING  # the costs referred to last
         self._slots = Slots(running.copy())
 
     # -- populations
@@ -100,7 +100,7 @@ class Interference:
     def present(self) -> Vector:
         """Above zero, by index, for those who take part in steps or in the cost of this one."""
         present = self._stalled.counts.copy()
-        present[: len(self.costs_s)] += self.costs_s
+        accumulate(present, self.costs.whole())
         return present
 
     # -- holders
@@ -108,19 +108,10 @@ class Interference:
     def shared_reason(self, reason: str) -> None:
         self._shared.flip(reason)
 
-    def costs(self, decode: Vector | None, prefill: Mapping[int, float]) -> float:
-        """Budget is held by cost, from now on: seconds by index. Returns their sum."""
-        if decode is None or len(decode) < self.used:
-            costs = np.zeros(self.used)
-            if decode is not None:
-                costs[: len(decode)] = decode
-        else:
-            costs = decode[: self.used].copy()
-        self.costs_s = costs
-        for index, seconds in prefill.items():
-            costs[index] += seconds
-        self._costs_total = float(costs.sum())
-        return self._costs_total
+    def use_costs(self, decode: Vector | None, prefill: Mapping[int, float]) -> Costs:
+        """Budget is held by cost, from now on: seconds by index, kept for good."""
+        self.costs = costs = Costs(decode, prefill)
+        return costs
 
     def pool(self, capacity_bytes: float, policy_bytes: float) -> None:
         """Bytes of the pool that no tenant holds: free or unreferenced, and pinned or reserved."""
@@ -145,46 +136,19 @@ class Interference:
         """Let time pass: `table_s` charged by the table of reasons, `lost_s` to capacity."""
         self._table_s += table_s
         self._lost_s += lost_s
-        if self._row >= _MOST_ROWS or self._doubles > _MOST_DOUBLES:
+        if self._row >= _MOST_ROWS or self._bytes > _MOST_BYTES:
             self.close()
         row = self._row
-        noted = False
-        held: Vector | None = None
-        held_total = 0.0
+        noted = by_bytes = by_cost = False
         for group in self._waiting:
-            if not group.population:
-                continue
-            noted = True
-            reason = group.reason
-            if reason == "kv" or reason == "adapter":
-                if held is None:
-                    held = self._held_now()
-                    held_total = self._held_sum + self._capacity_bytes + self._policy_bytes
-                if held_total > 0:
-                    part = table_s / held_total
-                    interval = Interval(
-                        row,
-                        part,
-                        lost_s + part * self._capacity_bytes,
-                        part * self._policy_bytes,
-                        table_s + lost_s,
-                        held,
-                    )
-                else:  # nobody there to be charged
-                    interval = Interval(row, 0.0, lost_s + table_s, 0.0, table_s + lost_s, None)
-            elif reason != "slot" and self._costs_total > 0:
-                costs = self.costs_s
-                if costs is not self._noted:
-                    self._noted = costs
-                    self._doubles += len(costs)
-                part = table_s / self._costs_total
-                interval = Interval(row, part, lost_s, 0.0, table_s + lost_s, costs)
-            elif self._running_total > 0:
-                part = table_s / self._running_total
-                interval = Interval(row, part, lost_s, 0.0, table_s + lost_s, None)
-            else:
-                interval = Interval(row, 0.0, lost_s + table_s, 0.0, table_s + lost_s, None)
-            group.intervals.append(interval)
+            if group.population:
+                noted = True
+                group.passed.append(row)
+                reason = group.reason
+                if reason == "kv" or reason == "adapter":
+                    by_bytes = True
+                elif reason != "slot":
+                    by_cost = True
         stalled = self._stalled
         if self._stall and table_s and stalled.population:
             noted = True
@@ -193,15 +157,32 @@ class Interference:
                 stalled.stalls.append((row + 1, index, seconds))
                 if stalled.count[index]:
                     self.own[index] += seconds
-        if noted:
-            self._row = row + 1
+        if not noted:
+            return
+        costs = NOTHING
+        if by_cost:
+            costs = self.costs
+            if costs is not self._noted:
+                self._noted = costs
+                self._bytes += costs.size_bytes
+        self._notes.append(
+            (
+                table_s,
+                lost_s,
+                costs,
+                self._running_total,
+                self._held_now() if by_bytes else None,
+                self._capacity_bytes,
+                self._policy_bytes,
+            )
+        )
+        self._row = row + 1
 
     def _held_now(self) -> Vector:
         """A copy of what everybody holds; the one made last, while nothing has changed."""
         if self.held_changed or len(self._held_then) != self.used:
             self._held_then = self._held[: self.used].copy()
-            self._held_sum = float(self._held_then.sum())
-            self._doubles += self.used
+            self._bytes += self._held_then.nbytes
             self.held_changed = False
         return self._held_then
 
@@ -211,11 +192,12 @@ class Interference:
         """Everything up to now is in `window`'s chunks."""
         rows, slots = self._row + 1, self._slots
         for group in self._groups.values():
-            closed = group.close(rows, slots)
+            closed = group.close(self._notes, rows, slots)
             if closed:
                 self.window.add(closed)
-        self._row = self._doubles = 0
-        self._noted = None
+        self._notes = []
+        self._row = self._bytes = 0
+        self._noted = NOTHING
         self._slots = Slots(self._running.copy())
 
     def awaited(self) -> Charged:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from telemetry.ledger.costs import Owed, accumulate
 from telemetry.ledger.events import Events
 from telemetry.ledger.interference import ADAPTER_SHORT, SHARED, adapter_group
 from telemetry.ledger.steps import StepBook
@@ -28,7 +29,7 @@ __all__ = ["ADAPTER_SHORT", "SHARED", "WP", "WQ", "Ledger", "PoolFacts", "adapte
 
 _OUTPUT = COLUMN["output_tokens"]
 _PROMPT, _CACHED = COLUMN["prompt_tokens"], COLUMN["cached_tokens"]
-_RECOMPUTED, _PREFILL_S = COLUMN["recomputed_tokens"], COLUMN["prefill_cost_s"]
+_RECOMPUTED = COLUMN["recomputed_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,7 @@ class Ledger(Events):
         self._bucket_unix = (wall_s + start_s) // bucket_s * bucket_s
         self._bucket_end = self._bucket_unix + bucket_s - wall_s
         self._observed_from = start_s
-        self._billed_s = 0.0  # of the step under way: somebody's cost
-        self._prefill_at: dict[int, float] = {}
+        self._owed = Owed()
         self._sampled = partial(sample_row, identity, wall_s)
         self._seq = 0
         self._sealed: list[Bucket] = []
@@ -75,7 +75,8 @@ class Ledger(Events):
     def tick(self, now: float) -> None:
         """Let time pass up to `now`; seals the buckets that end on the way."""
         with self.lock:
-            self._until(now)
+            if now > self.now:
+                self._until(now)
 
     def _until(self, now: float) -> None:
         if now <= self.now:
@@ -90,8 +91,7 @@ class Ledger(Events):
         passed = until - start
         if passed <= 0:
             return
-        table_s, lost_s = self._step.split(start, passed)
-        self._pass(until, table_s, lost_s)
+        self._pass(until, *self._step.split(start, passed))
         if self._populace:
             self._engine.token_age(until - self._last_progress_s)
 
@@ -108,14 +108,14 @@ class Ledger(Events):
     def begin(self, view: StepView, now: float) -> None:
         """From `now` until the next call the step is as `view` says."""
         with self.lock:
-            self._until(now)
+            if now > self.now:
+                self._until(now)
             self._step.begin(view, self.now)
             predicted, matrix = view.predicted_s, self._matrix
             prefill: dict[int, float] = {}
             if view.prefill_cost_s:
                 prefill = {self.index(t): s for t, s in view.prefill_cost_s.items()}
-            self._prefill_at = prefill
-            self._billed_s = matrix.costs(view.decode_cost_s, prefill)
+            matrix.use_costs(view.decode_cost_s, prefill)
             if prefill and predicted:
                 matrix.stall({i: s / predicted for i, s in prefill.items() if s})
             else:
@@ -132,9 +132,10 @@ class Ledger(Events):
         """Book the step's tokens and costs, when they are there. `work` are tokens by tenant of
         prefills and of rows booked by themselves, `decoded` output tokens by index."""
         with self.lock:
-            self._until(now)
-            t, count = self._tenants, self._tenants.count
-            made = 0.0
+            if now > self.now:
+                self._until(now)
+            count = self._tenants.count
+            made = 0
             for tenant, done in work.items():
                 at = self.index(tenant) * N_COLUMNS
                 count[at + _PROMPT] += done.prompt
@@ -142,15 +143,11 @@ class Ledger(Events):
                 count[at + _RECOMPUTED] += done.recomputed
                 count[at + _OUTPUT] += done.output
                 made += done.output + done.prompt + done.recomputed
-            for i, cost in self._prefill_at.items():
-                count[i * N_COLUMNS + _PREFILL_S] += cost
-            _accumulate(t.engine_s, self._matrix.costs_s)
-            if decoded is not None:
-                _accumulate(t.output, decoded)
-                made += float(decoded.sum())
-            self._step.settled(self._billed_s)
-            if made:
+            output = b"" if decoded is None else decoded.tobytes()
+            if made or output.lstrip(b"\0"):
                 self._last_progress_s = self.now
+            if self._owed.owe(self._step.settled(), self._matrix.costs, output):
+                self._owed.pay(self._tenants, self._engine)
             self._matrix.stall({})  # what passes until the next plan stalls nobody
 
     def jump(
@@ -187,8 +184,7 @@ class Ledger(Events):
                     if decode_rows:
                         then = end
             self._last_progress_s = ends[-1] if decode_rows else self._last_progress_s
-            self._billed_s = self._matrix.costs(decode_cost_sum_s, {})
-            self._prefill_at = {}
+            billed_s = self._matrix.use_costs(decode_cost_sum_s, {}).total()
             self._matrix.stall({})
             table_s, lost_s = self._step.repeat(
                 first_step,
@@ -199,13 +195,13 @@ class Ledger(Events):
                 context_tokens,
                 adapters,
                 cost_version,
-                self._billed_s,
+                billed_s,
             )
             if ends[-1] > start:  # the clock may stand still: what lasts no time is no maximum
                 self._pass(ends[-1], table_s, lost_s)
             t = self._tenants
-            _accumulate(t.engine_s, decode_cost_sum_s)
-            _accumulate(t.output, decoded_sum)
+            accumulate(t.engine_s, decode_cost_sum_s)
+            accumulate(t.output, decoded_sum)
 
     # -- the way out
 
@@ -253,6 +249,7 @@ class Ledger(Events):
         """Copies of everything, in a few numpy calls and one call a tenant for its counter."""
         matrix, facts = self._matrix, self._facts
         matrix.close()
+        self._owed.pay(self._tenants, self._engine)
         numbers = self._tenants.numbers(self._into, end)
         names, counter_of = numbers.names, self.counter_of
         observed = end - self._observed_from
@@ -276,10 +273,3 @@ class Ledger(Events):
             reading=matrix.window.reading(names, matrix.owns.copy(), matrix.awaited()),
             adapters=[(key, book.numbers(end)) for key, book in self._adapters.items()],
         )
-
-
-def _accumulate(total: Vector, more: Vector | None) -> None:
-    """Add a vector that may be shorter or longer than the one there; places beyond are empty."""
-    if more is not None:
-        n = min(len(more), len(total))
-        total[:n] += more[:n]

@@ -8,15 +8,20 @@ held is summed: rows still add up to the waits. At 10,000 victims x 10,000 holde
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from telemetry.conventions import CAPACITY, OTHERS, POLICY, SELF, TENANT
+from telemetry.ledger.awaited import Holder
 from telemetry.ledger.cumulative import (
+    CAPACITY_AT,
     CROWDED_HOLDERS,
     EXACT_HOLDERS,
     FIRST_TENANT,
+    POLICY_AT,
     Chunk,
     Cumulatives,
     Indices,
@@ -201,6 +206,24 @@ class Matrix:
             # In a crowd a victim's own column may be part of the others: it is taken off there.
             cells[:, OTHERS_AT] += np.minimum(mine, 0.0)
         return np.maximum(cells, 0.0), np.maximum(mine, 0.0)
+
+    def row(
+        self,
+        row: int,
+        cells: npt.NDArray[np.float64],
+        mine: Vector,
+        names: Sequence[str | None],
+    ) -> dict[Holder, float]:
+        """A victim's row of what `closed` gave, by who held."""
+        line = cells[row].tolist()
+        held: dict[Holder, float] = {
+            (TENANT, names[p - FIRST_TENANT] or ""): s
+            for p, s in zip(self.positions[FIRST_TENANT:], line[FIRST_TENANT:], strict=True)
+            if s
+        }
+        held[SELF, ""], held[OTHERS, ""] = float(mine[row]), line[OTHERS_AT]
+        held[CAPACITY, ""], held[POLICY, ""] = line[CAPACITY_AT], line[POLICY_AT]
+        return held
 
 
 def _padded(indices: Indices, length: int, value: int) -> Indices:

@@ -70,13 +70,12 @@ class StepBook:
         engine.capacity_s += passed - own
         return own, passed - own
 
-    def settled(self, billed_s: float) -> None:
-        """The step's tokens are there; `billed_s` of its prediction were somebody's."""
+    def settled(self) -> float | None:
+        """The step's tokens are there. Returns how long it was expected to last."""
         engine = self._engine
-        engine.add("prefill_tokens", self._prefill_tokens)
-        engine.add("decode_tokens", self._decode_rows)
-        if self.predicted_s is not None:
-            engine.base_cost_s += max(0.0, self.predicted_s - billed_s)
+        engine.prefill_tokens += self._prefill_tokens
+        engine.decode_tokens += self._decode_rows
+        return self.predicted_s
 
     def repeat(
         self,
@@ -117,7 +116,7 @@ class StepBook:
         engine.busy_s += ends[-1] - start
         engine.capacity_s += lost
         engine.base_cost_s += max(0.0, expected - billed_s)
-        engine.add("decode_tokens", decode_rows * len(ends))
+        engine.decode_tokens += decode_rows * len(ends)
         return own, lost
 
     def take_samples(self) -> list[StepFacts]:

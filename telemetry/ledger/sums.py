@@ -14,10 +14,11 @@ from telemetry.ledger.cumulative import (
     Chunk,
     Cumulatives,
     Indices,
-    Interval,
     Slots,
 )
 from telemetry.ledger.vectors import Vector
+
+Dense = tuple[int, float, Vector]  # a row, seconds charged a unit held, who holds how much
 
 
 def work_out(chunk: Chunk) -> Cumulatives:
@@ -27,36 +28,63 @@ def work_out(chunk: Chunk) -> Cumulatives:
         return chunk.vectors
     if chunk.stalls:
         return _of_stalls(chunk.stalls, chunk.rows, width)
-    intervals = chunk.intervals
-    rows = np.array([i.row for i in intervals], dtype=np.intp)
     fixed = np.zeros((chunk.rows, FIRST_TENANT))
-    fixed[rows + 1, CAPACITY_AT] = [i.capacity_s for i in intervals]
-    fixed[rows + 1, POLICY_AT] = [i.policy_s for i in intervals]
     clocks = np.zeros(chunk.rows)
-    clocks[rows + 1] = [i.seconds for i in intervals]
     parts = np.zeros(chunk.rows)  # of the running sequences, in the interval that begins there
-    for i in intervals:
-        if i.held is None:
-            parts[i.row] = i.part
-    by_vector = [i for i in intervals if i.held is not None]
+    dense = _shared_out(chunk, fixed, clocks, parts)
     masses = _slot_masses(chunk.slots, parts, width)
-    for held, part in _distinct(by_vector):
-        masses[: len(held)] += part * held
+    for held, part in _distinct(dense):
+        n = min(len(held), width)
+        masses[:n] += part * held[:n]
     holders, crowded = _chosen(masses)
     sums = np.zeros((chunk.rows, FIRST_TENANT + len(holders)))
     sums[:, :FIRST_TENANT] = fixed
     if parts.any():
         sequences = _sequences(chunk.slots, chunk.rows, holders, width)
         sums[1:, FIRST_TENANT:] += parts[:-1, None] * sequences[:-1]
-    for i in by_vector:
-        if i.held is not None:
-            there = holders < len(i.held)
-            sums[i.row + 1, FIRST_TENANT:][there] += i.part * i.held[holders[there]]
+    for row, part, held in dense:
+        there = holders < len(held)
+        sums[row + 1, FIRST_TENANT:][there] += part * held[holders[there]]
     np.cumsum(sums, axis=0, out=sums)
     clocks = np.cumsum(clocks)
     rest = np.maximum(clocks - sums.sum(axis=1), 0.0) if crowded else None
     columns = np.concatenate([np.arange(FIRST_TENANT), holders + FIRST_TENANT])
     return Cumulatives(columns, sums, rest, clocks)
+
+
+def _shared_out(
+    chunk: Chunk, fixed: npt.NDArray[np.float64], clocks: Vector, parts: Vector
+) -> list[Dense]:
+    """Write down row by row what was nobody's (`fixed`), how much time passed, and what a running
+    sequence was charged; returns what holders of something else were."""
+    by_bytes, by_cost = chunk.reason in ("kv", "adapter"), chunk.reason != "slot"
+    dense: list[Dense] = []
+    held_sums: dict[int, float] = {}
+    lost_at, policy_at = fixed[:, CAPACITY_AT], fixed[:, POLICY_AT]
+    for row in chunk.passed:
+        table_s, lost_s, costs, running, held, capacity, policy = chunk.notes[row]
+        clocks[row + 1] = table_s + lost_s
+        lost_at[row + 1] = lost_s
+        if by_bytes:
+            whole = capacity + policy
+            if held is not None:
+                if id(held) not in held_sums:
+                    held_sums[id(held)] = float(held.sum())
+                whole += held_sums[id(held)]
+            if held is not None and whole > 0:
+                part = table_s / whole
+                lost_at[row + 1] += part * capacity
+                policy_at[row + 1] = part * policy
+                dense.append((row, part, held))
+                continue
+        elif by_cost and costs.total() > 0:
+            dense.append((row, table_s / costs.total(), costs.whole()))
+            continue
+        elif running > 0:
+            parts[row] = table_s / running
+            continue
+        lost_at[row + 1] += table_s  # nobody there to be charged
+    return dense
 
 
 def _of_stalls(stalls: list[tuple[int, int, float]], rows: int, width: int) -> Cumulatives:
@@ -112,13 +140,12 @@ def _sequences(slots: Slots, rows: int, holders: Indices, width: int) -> npt.NDA
     return out
 
 
-def _distinct(intervals: list[Interval]) -> list[tuple[Vector, float]]:
+def _distinct(intervals: list[Dense]) -> list[tuple[Vector, float]]:
     """Each vector once, with all of its parts: a step's costs last several intervals."""
     vectors: dict[int, tuple[Vector, float]] = {}
-    for i in intervals:
-        if i.held is not None:
-            part = vectors[id(i.held)][1] if id(i.held) in vectors else 0.0
-            vectors[id(i.held)] = (i.held, part + i.part)
+    for _, part, held in intervals:
+        before = vectors[id(held)][1] if id(held) in vectors else 0.0
+        vectors[id(held)] = (held, before + part)
     return list(vectors.values())
 
 
@@ -126,8 +153,8 @@ def compact(chunk: Chunk) -> Chunk:
     """The same chunk without the dense vectors it refers to, when it has fewer columns."""
     if chunk.vectors is not None or chunk.stalls or len(chunk.standing) <= EXACT_HOLDERS:
         return chunk
-    if not any(i.held is not None for i in chunk.intervals):
+    if chunk.reason == "slot":  # its rows refer to none
         return chunk
     vectors = work_out(chunk)
     size = vectors.sums.nbytes + chunk.standing.nbytes + 24 * len(chunk.victims)
-    return chunk._replace(intervals=[], vectors=vectors, size_bytes=size)
+    return chunk._replace(notes=[], passed=[], vectors=vectors, size_bytes=size)

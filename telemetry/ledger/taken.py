@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from telemetry.at_once import rows_at_once
 from telemetry.conventions import WAIT_REASONS, Emitter
 from telemetry.ledger.books import adapter_row
 from telemetry.ledger.fold import Reading, Result
@@ -130,17 +133,19 @@ def _rows(bucket: Bucket, who: Identity, weights: Mapping[str, float]) -> tuple[
     result = bucket.reading.result()
     rows: list[MinuteRow] = [bucket.engine]
     rows += _tenant_rows(bucket, keys, result, weights)
-    for c in result.charges:
-        rows.append(
-            InterferenceMinute(
-                **keys,
-                victim=c.victim,
-                reason=c.reason,
-                holder_kind=c.kind,
-                holder=c.holder,
-                charged_s=c.seconds,
-            )
-        )
+    charges = result.charges
+    rows += rows_at_once(
+        InterferenceMinute,
+        len(charges),
+        keys,
+        {
+            "victim": charges.victims,
+            "reason": charges.reasons,
+            "holder_kind": charges.kinds,
+            "holder": charges.holders,
+            "charged_s": charges.seconds,
+        },
+    )
     for key, numbers in bucket.adapters:
         rows.append(adapter_row({**keys, "adapter": key}, numbers))
     return tuple(rows)
@@ -153,62 +158,53 @@ def _tenant_rows(
     observed = bucket.observed_s
     n = len(numbers.names)
 
-    def column(values: Vector | None) -> list[float]:
-        return [0.0] * n if values is None else values.tolist()
-
-    def levels(level: tuple[Vector, Vector]) -> tuple[list[float], list[float]]:
+    def levels(level: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
         """(time-weighted average over the bucket, most)."""
         area, most = level
-        return (area / observed if observed > 0 else most).tolist(), most.tolist()
+        return (area / observed if observed > 0 else most), most
 
-    waits = {f"wait_{r}_s": column(result.waits.get(r)) for r in WAIT_REASONS}
-    stall_s = column(result.stall_s)
-    waiting, waiting_most = levels(numbers.waiting)
-    running, running_most = levels(numbers.running)
-    kv, kv_most = levels(numbers.kv_bytes)
-    adapters, adapters_most = levels(numbers.adapter_bytes)
-    oldest, backlogged = numbers.oldest_s.tolist(), numbers.backlogged_s.tolist()
-    in_flight = numbers.in_flight.tolist()
-    service = [WP * c[_PROMPT] + WQ * c[_OUTPUT] for c in numbers.counts.tolist()]
-    rate = sum(service) / observed if observed > 0 else 0.0
-    gaps = _gaps(bucket.counters, oldest, rate)
-    out: list[TenantMinute] = []
-    for i, name in enumerate(numbers.names):
-        if name is None:
-            continue
-        counts = numbers.counts[i].tolist()
-        plain = _plain(counts) | {reason: values[i] for reason, values in waits.items()}
-        places = [int(p) for p in numbers.places[i].tolist()]
-        out.append(
-            TenantMinute(
-                **keys,
-                tenant=name,
-                **plain,
-                service=service[i],
-                stall_s=stall_s[i],
-                waiting_avg=waiting[i],
-                waiting_max=waiting_most[i],
-                oldest_wait_s=oldest[i],
-                resident_seqs_avg=running[i],
-                resident_seqs_max=running_most[i],
-                kv_bytes_avg=kv[i],
-                kv_bytes_max=kv_most[i],
-                adapter_bytes_avg=adapters[i],
-                adapter_bytes_max=adapters_most[i],
-                in_flight=in_flight[i],
-                ttft=tuple(places[TTFT : TTFT + BUCKETS]),
-                tpot=tuple(places[TPOT : TPOT + BUCKETS]),
-                max_gap=tuple(places[MAX_GAP : MAX_GAP + BUCKETS]),
-                vtc_counter=bucket.counters[i],
-                vtc_gap=gaps[i][0],
-                vtc_gap_s=gaps[i][1],
-                weight=weights.get(name, 1.0),
-                backlogged_s=backlogged[i],
-                observed_seconds=observed,
-                policy_version=float(bucket.policy_version),
-            )
-        )
-    return out
+    counts, places = numbers.counts, numbers.places.astype(np.int64)
+    service = WP * counts[:, _PROMPT] + WQ * counts[:, _OUTPUT]
+    oldest_s = numbers.oldest_s.tolist()
+    rate = sum(service.tolist()) / observed if observed > 0 else 0.0
+    gaps = _gaps(bucket.counters, oldest_s, rate)
+    waiting, running = levels(numbers.waiting), levels(numbers.running)
+    kv, adapters = levels(numbers.kv_bytes), levels(numbers.adapter_bytes)
+    whole = np.rint(counts).astype(np.int64)
+    columns: dict[str, list[Any]] = {
+        "tenant": list(numbers.names),
+        "oldest_wait_s": oldest_s,
+        "vtc_counter": list(bucket.counters),
+        "vtc_gap": [gap for gap, _ in gaps],
+        "vtc_gap_s": [gap_s for _, gap_s in gaps],
+        "weight": [weights.get(name or "", 1.0) for name in numbers.names],
+    }
+    for i, (name, real) in enumerate(zip(COLUMNS, _IS_REAL, strict=True)):
+        columns[name] = (counts if real else whole)[:, i].tolist()
+    for name, at in (("ttft", TTFT), ("tpot", TPOT), ("max_gap", MAX_GAP)):
+        columns[name] = list(map(tuple, places[:, at : at + BUCKETS].tolist()))
+    nothing = np.zeros(n)
+    for name, values in (
+        *((f"wait_{r}_s", result.waits.get(r, nothing)) for r in WAIT_REASONS),
+        ("stall_s", result.stall_s),
+        ("service", service),
+        ("waiting_avg", waiting[0]),
+        ("waiting_max", waiting[1]),
+        ("resident_seqs_avg", running[0]),
+        ("resident_seqs_max", running[1]),
+        ("kv_bytes_avg", kv[0]),
+        ("kv_bytes_max", kv[1]),
+        ("adapter_bytes_avg", adapters[0]),
+        ("adapter_bytes_max", adapters[1]),
+        ("in_flight", numbers.in_flight),
+        ("backlogged_s", numbers.backlogged_s),
+    ):
+        columns[name] = values.tolist()
+    there = [i for i, name in enumerate(numbers.names) if name is not None]
+    if len(there) < n:
+        columns = {name: [values[i] for i in there] for name, values in columns.items()}
+    same = {"observed_seconds": observed, "policy_version": float(bucket.policy_version)}
+    return rows_at_once(TenantMinute, len(there), {**keys, **same}, columns)
 
 
 def _gaps(
@@ -223,10 +219,3 @@ def _gaps(
     least = min(behind)
     gaps = [None if c is None else c - least for c in counters]
     return [(g, None if g is None or rate <= 0 else g / rate) for g in gaps]
-
-
-def _plain(counts: list[float]) -> dict[str, Any]:
-    return {
-        name: value if real else round(value)
-        for name, value, real in zip(COLUMNS, counts, _IS_REAL, strict=True)
-    }

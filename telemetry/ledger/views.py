@@ -1,13 +1,14 @@
 """What the engine tells the ledger: a step, work done, an end. Values only; no rule, no state.
 
-Dense vectors are by the ledger's index of tenants (`Ledger.index`), float64, and belong to the
-caller: whoever keeps one copies it.
+Dense vectors are by the ledger's index of tenants (`Ledger.index`), float64. A view's is handed
+over with it: nobody changes it again. Others belong to the caller: whoever keeps one copies it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # the front handles views too, and needs no numpy
@@ -23,9 +24,8 @@ class Identity:
     pool: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """What a step is made of, from this plan to the next one.
+class StepView(NamedTuple):
+    """What a step is made of, from this plan to the next one. A tuple: one is made a step.
 
     `predicted_s` is the cost model's expectation; None = no step is under way. `shared_reason` is
     why the requests nobody examined wait. Costs are the parts of `predicted_s` due to each
@@ -38,11 +38,11 @@ class StepView:
     predicted_s: float | None = None
     shared_reason: str = "budget"
     decode_cost_s: Vector | None = None
-    prefill_cost_s: Mapping[str, float] = field(default_factory=dict)
+    prefill_cost_s: Mapping[str, float] = MappingProxyType({})
     cached_bytes: float = 0.0
     free_bytes: float = 0.0
     pinned_bytes: float = 0.0
-    blame: Mapping[str, Mapping[str | None, float]] = field(default_factory=dict)
+    blame: Mapping[str, Mapping[str | None, float]] = MappingProxyType({})
     prefill_tokens: int = 0
     decode_rows: int = 0
     context_tokens: int = 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from telemetry.conventions import Emitter, Kind
 from telemetry.instants import DAY_S, day_of, day_start, naive_utc
+from telemetry.otlp.charges import Charges
 from telemetry.otlp.cumulative import Arrival, Known, Sender, convert
 from telemetry.otlp.decode import SEQ_LIMIT, Decoded
 from telemetry.otlp.foreign import Gate, Series, weight
@@ -87,10 +88,10 @@ class Arriving:
     def _in_time(self, decoded: Decoded, dates: _Dates, tally: Tally) -> tuple[list[Batch], int]:
         """The batches without the rows whose date is refused, and how many points those held."""
         if dates.now_s is None:
-            return list(decoded.batches), 0
+            return list(decoded.packed), 0
         kept, late = [], 0
         counted: set[tuple[Any, ...]] = set()
-        for batch in decoded.batches:
+        for batch in decoded.packed:
             minutes: list[Any] = []
             logs: list[Any] = []
             for rows, into in ((batch.minutes, minutes), (batch.logs, logs)):
@@ -105,7 +106,7 @@ class Arriving:
                     try:
                         why = answers[kind, at_s]
                     except KeyError:
-                        why = answers[kind, at_s] = dates.refusal(TABLE_OF[kind].name, at_s)
+                        why = answers[kind, at_s] = dates.refusal(ingest.table_of(kind), at_s)
                     if why is None:
                         into.append(row)
                     else:
@@ -274,6 +275,8 @@ class _Dates:
 def _points_of(row: Any, decoded: Decoded, counted: set[tuple[Any, ...]]) -> int:
     """How many points or records of a request a row was. Cells that came as one point are one, the
     first time; `counted` remembers those."""
+    if type(row) is Charges:
+        return sum(_points_of(cell, decoded, counted) for cell in row.rows())
     table = TABLE_OF[type(row)]
     if table.log:
         return 1

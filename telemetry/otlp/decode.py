@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -26,6 +27,7 @@ from telemetry.errors import MalformedBatch
 from telemetry.instants import FIRST_US, LAST_US, unix_seconds
 from telemetry.otlp import foreign
 from telemetry.otlp import generic as generic_in
+from telemetry.otlp.charges import in_rows
 from telemetry.otlp.cumulative import Arrival
 from telemetry.otlp.encode import attribute
 from telemetry.otlp.read import (
@@ -48,13 +50,16 @@ _JSON_TEXTS = frozenset({"config", "costs", "parameters"})
 _LONGEST_JSON = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decoded:
     """What a request holds: rows, of `accepted` points or records; what is kept apart; points that
     are yet to be made deltas; and what was refused: how many, and the first few distinct reasons.
+
+    In `packed` a bucket's interference matrix may be one value, `Charges`, among the minute rows;
+    who merges takes it so. `batches` are the same with a row a cell, made when first asked for.
     """
 
-    batches: tuple[Batch, ...] = ()
+    packed: tuple[Batch, ...] = ()
     refused: int = 0
     reasons: tuple[str, ...] = ()
     foreign: tuple[ForeignMetric, ...] = ()
@@ -62,6 +67,11 @@ class Decoded:
     accepted: int = 0
     # (engine, run, pool, start of the bucket, victim, reason) of cells that came as one point.
     gathered: frozenset[tuple[Any, ...]] = frozenset()
+
+    @cached_property
+    def batches(self) -> tuple[Batch, ...]:
+        """Every row by itself, as who follows the store wants to hear it."""
+        return tuple(map(in_rows, self.packed))
 
     def rows(self, table: str) -> list[Any]:
         """All rows of one table, in the order they came."""
@@ -71,7 +81,7 @@ class Decoded:
     def engines(self) -> set[str]:
         """Every engine that the request speaks for."""
         return (
-            {b.engine for b in self.batches}
+            {b.engine for b in self.packed}
             | {f.engine for f in self.foreign}
             | {a.sender.engine for a in self.arrivals}
         )

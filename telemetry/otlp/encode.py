@@ -5,29 +5,31 @@ column gives it one data point, stamped with the bounds of the row's bucket. Wha
 delivery (engine, run, pool, emitter, sealed, seq, bucket length) stands on the resource, what
 varies inside it (tenant, adapter) on the point; the matrix has a form of its own (`otlp_matrix`). A
 log row is one log record whose event name is `tenantscope.<table>`. None is absent: no point, no
-attribute. Minutes, which are many points, are written as bytes; logs through the official classes.
+attribute. All are written as bytes, but for what stands once in a request.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from telemetry.conventions import LATENCY_BOUNDS_S, NAMESPACE, Column, Kind, metric_name
-from telemetry.instants import INSTANT_OF_LOG, micros
+from telemetry.instants import micros
 from telemetry.otlp import protobuf_bytes as pb
+from telemetry.otlp.charges import Cells
+from telemetry.otlp.encode_logs import log_record
+from telemetry.otlp.encode_points import Hole, Points
 from telemetry.otlp.matrix import (
     REASON,
     ROUNDING,
     VICTIM,
-    Cells,
     Writer,
     gather,
     text_attribute,
@@ -38,19 +40,30 @@ from telemetry.tables import TABLE_OF, TABLES, Table
 SCOPE = InstrumentationScope(name=f"{NAMESPACE}.telemetry")
 RUN_KEYS = ("engine", "run_id", "pool")
 _ON_RESOURCE = frozenset({"bucket_start", "bucket_s", *RUN_KEYS})
+T = TypeVar("T")
+_BLOCK = 1024
+_RUN_KEYS = frozenset(RUN_KEYS)
+_RUN = attrgetter(*RUN_KEYS)
+_KIND = attrgetter("__class__", "bucket_s")
 _MATRIX = TABLES["interference_minute"]
 _CHARGED = next(c for c in _MATRIX.columns if c.kind is not Kind.KEY)
 _BUCKETS = len(LATENCY_BOUNDS_S) + 1
 # Field numbers of the official messages, outermost first.
 _RESOURCE_METRICS, _RESOURCE, _SCOPE_METRICS, _METRICS = 1, 1, 2, 2
 _GAUGE, _SUM, _HISTOGRAM, _POINTS = 5, 7, 9, 1
-_START, _END, _HISTOGRAM_ATTRIBUTES = 2, 3, 9
+_START, _END, _NUMBER_ATTRIBUTES, _HISTOGRAM_ATTRIBUTES = 2, 3, 7, 9
 _KEY, _VALUE, _STRING = 1, 2, 1
 _AS_DOUBLE, _AS_INT = pb.fixed64_tag(4), pb.fixed64_tag(6)
 _EIGHT = 9  # bytes of a number with its tag
-_COUNT, _BUCKET_COUNTS = pb.fixed64_tag(4), pb.opened(6, 8 * _BUCKETS)
-_EXPLICIT_BOUNDS = pb.field(7, pb.packed("d", LATENCY_BOUNDS_S))
-_COUNTED = _EIGHT + len(_BUCKET_COUNTS) + 8 * _BUCKETS + len(_EXPLICIT_BOUNDS)
+# A point's bytes in the order of the fields' numbers, as the official classes write them: bounds,
+# then one of these, then the attributes.
+_NUMBER, _WHOLE_NUMBER = (Hole(tag + bytes(8), (len(tag),)) for tag in (_AS_DOUBLE, _AS_INT))
+_COUNT = pb.fixed64_tag(4)
+_COUNTED = _COUNT + bytes(8) + pb.opened(6, 8 * _BUCKETS)
+_HISTOGRAM_HOLE = Hole(
+    _COUNTED + bytes(8 * _BUCKETS) + pb.field(7, pb.packed("d", LATENCY_BOUNDS_S)),
+    (len(_COUNT), *(len(_COUNTED) + 8 * i for i in range(_BUCKETS))),
+)
 _DELTA = pb.whole(2, AGGREGATION_TEMPORALITY_DELTA)
 _MONOTONIC = pb.whole(3, 1)
 _SCOPE_BYTES = pb.field(1, SCOPE.SerializeToString())
@@ -72,15 +85,25 @@ def encode(batch: Batch) -> tuple[bytes | None, bytes | None]:
     A minute row with no value present leaves no trace. Raises ValueError when a row belongs to
     another engine, run or pool than the batch, or holds text that UTF-8 cannot carry.
     """
-    for row in (*batch.minutes, *batch.logs):
-        if (row.engine, row.run_id, row.pool) != (batch.engine, batch.run_id, batch.pool):
-            raise ValueError(
-                f"a {TABLE_OF[type(row)].name} row of {row.engine}/{row.run_id}/{row.pool} in a "
-                f"batch of {batch.engine}/{batch.run_id}/{batch.pool}: one run a batch"
-            )
+    whose = (batch.engine, batch.run_id, batch.pool)
+    for some in (*_blocks(batch.minutes), *_blocks(batch.logs)):
+        if {*map(_RUN, some)} == {whose}:
+            continue
+        row = next(r for r in some if _RUN(r) != whose)
+        raise ValueError(
+            f"a {TABLE_OF[type(row)].name} row of {row.engine}/{row.run_id}/{row.pool} in a "
+            f"batch of {batch.engine}/{batch.run_id}/{batch.pool}: one run a batch"
+        )
     metrics = _encode_metrics(batch) if batch.minutes else None
     logs = _encode_logs(batch) if batch.logs else None
     return metrics, logs
+
+
+def _blocks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The rows, so many at once: a loop that runs in C keeps the interpreter from every other
+    thread until it ends, and one of them makes steps."""
+    for at in range(0, len(rows), _BLOCK):
+        yield rows[at : at + _BLOCK]
 
 
 def _any(value: Any) -> AnyValue:
@@ -111,8 +134,9 @@ def _resource(batch: Batch, bucket_s: float | None) -> Resource:
 
 def _encode_metrics(batch: Batch) -> bytes | None:
     by_length: dict[float, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for row in batch.minutes:
-        by_length[row.bucket_s][TABLE_OF[type(row)].name].append(row)
+    for block in _blocks(batch.minutes):
+        for (kind, bucket_s), some in groupby(block, _KIND):
+            by_length[bucket_s][TABLE_OF[kind].name] += some
     resources = []
     for bucket_s, by_table in by_length.items():
         metrics: list[bytes] = []
@@ -129,53 +153,60 @@ def _encode_metrics(batch: Batch) -> bytes | None:
 
 def _table(table: Table, rows: list[Any]) -> list[bytes]:
     """One metric a column. A row's attributes and bounds are made once, as bytes."""
-    keys = point_keys(table)
-    numbers: list[bytes] = []
-    histograms: list[bytes] = []
-    for row in rows:
-        names = [(attribute(k), getattr(row, k)) for k in keys]
-        bounds = _bounds(row.bucket_start, row.bucket_s)
-        head = bounds + b"".join(text_attribute(k, v) for k, v in names)
-        numbers.append(pb.opened(_POINTS, len(head) + _EIGHT) + head)
-        pairs = [pb.text(_KEY, k) + pb.field(_VALUE, pb.text(_STRING, v)) for k, v in names]
-        head = bounds + b"".join(pb.field(_HISTOGRAM_ATTRIBUTES, pair) for pair in pairs)
-        histograms.append(pb.opened(_POINTS, len(head) + _COUNTED) + head)
+    keys = [(pb.text(_KEY, attribute(k)), attrgetter(k)) for k in point_keys(table)]
+    bounds = _Bounds()
+    begins = [bounds.of(row.bucket_start, row.bucket_s) for row in rows]
+    pairs = [
+        [key + pb.field(_VALUE, pb.text(_STRING, of(row))) for key, of in keys] for row in rows
+    ]
+    numbers = _points(_NUMBER, _NUMBER_ATTRIBUTES, begins, pairs)
+    histograms = _points(_HISTOGRAM_HOLE, _HISTOGRAM_ATTRIBUTES, begins, pairs)
     columns = [c for c in table.columns if c.kind is not Kind.KEY]
     values = zip(*map(attrgetter(*(c.name for c in columns)), rows), strict=True)
     metrics = []
     for column, all_values in zip(columns, values, strict=True):
-        some: Sequence[bytes] = histograms if column.kind is Kind.HIST else numbers
+        is_histogram = column.kind is Kind.HIST
+        into = histograms if is_histogram else numbers
         given: Sequence[Any] = all_values
         if None in all_values:
-            present = [(h, v) for h, v in zip(some, all_values, strict=True) if v is not None]
+            present = [i for i, v in enumerate(all_values) if v is not None]
             if not present:
                 continue
-            some, given = zip(*present, strict=True)
-        if column.kind is Kind.HIST:
-            points = [head + _counted(counts) for head, counts in zip(some, given, strict=True)]
+            into, given = into.some(present), [all_values[i] for i in present]
+        if is_histogram:
+            written = into.of(_HISTOGRAM_HOLE, _counted(given))
         else:
-            points = _numbers(column, some, given)
-        metrics.append(_metric(table, column, points))
+            hole, eights = _numbers(column, given)
+            written = into.of(hole, eights)
+        metrics.append(_metric(table, column, [written]))
     return metrics
 
 
-def _numbers(column: Column, heads: Sequence[bytes], values: Sequence[Any]) -> list[bytes]:
+def _points(hole: Hole, number: int, begins: list[bytes], pairs: list[list[bytes]]) -> Points:
+    """A point a row, of its bounds, `hole` and its attributes in the field `number`."""
+    ends = [b"".join([pb.field(number, pair) for pair in some]) for some in pairs]
+    fixed = len(hole.blank)
+    before = [
+        pb.opened(_POINTS, len(begin) + fixed + len(end)) + begin
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+    return Points(before, ends)
+
+
+def _numbers(column: Column, values: Sequence[Any]) -> tuple[Hole, bytes]:
     if column.sql == "BIGINT":
-        tag, form = _AS_INT, "q"
-    else:
-        tag, form = _AS_DOUBLE, "d"
-        if column.kind is Kind.SUM and min(values) < 0:
-            values = [0.0 if -ROUNDING < v < 0 else v for v in values]
-    eights = pb.eights(form, values)
-    return [h + tag + eight for h, eight in zip(heads, eights, strict=True)]
+        return _WHOLE_NUMBER, pb.packed("q", values)
+    if column.kind is Kind.SUM and min(values) < 0:
+        values = [0.0 if -ROUNDING < v < 0 else v for v in values]
+    return _NUMBER, pb.packed("d", values)
 
 
-def _counted(counts: Counts) -> bytes:
-    """What follows the head of a histogram's point."""
-    if len(counts) != _BUCKETS:
-        raise ValueError(f"{len(counts)} counts of a histogram: expected {_BUCKETS}")
-    numbers = pb.packed("Q", (sum(counts), *counts))
-    return b"".join((_COUNT, numbers[:8], _BUCKET_COUNTS, numbers[8:], _EXPLICIT_BOUNDS))
+def _counted(given: Sequence[Counts]) -> bytes:
+    """What histograms hold, one after another: how many in all, then the counts."""
+    for counts in given:
+        if len(counts) != _BUCKETS:
+            raise ValueError(f"{len(counts)} counts of a histogram: expected {_BUCKETS}")
+    return pb.packed("Q", [n for counts in given for n in (sum(counts), *counts)])
 
 
 def _matrix(rows: list[InterferenceMinute]) -> list[bytes]:
@@ -183,8 +214,9 @@ def _matrix(rows: list[InterferenceMinute]) -> list[bytes]:
     writer = Writer()
     points: list[bytes] = []
     length_s = rows[0].bucket_s
+    all_bounds = _Bounds()
     for (start, victim, reason), cells in gather(rows).items():
-        bounds = _bounds(start, length_s)
+        bounds = all_bounds.of(start, length_s)
         made = writer.whole(victim, reason, cells)
         several = [made] if made is not None else _single(victim, reason, cells)
         for attributes, value in several:
@@ -226,33 +258,26 @@ def _metric(table: Table, column: Column, points: list[bytes]) -> bytes:
     return b"".join((begun, names, opened, *points, about))
 
 
-def _bounds(start: float, length_s: float) -> bytes:
-    """Start and end of the bucket, of a number's and of a histogram's point."""
-    start_ns, end_ns = micros(start) * 1000, micros(start + length_s) * 1000
-    if start_ns < 0:
-        raise ValueError(f"a bucket that starts at {start}: before 1970")
-    return pb.fixed64(_START, start_ns) + pb.fixed64(_END, end_ns)
+class _Bounds:
+    """Starts and ends of buckets, as bytes; remembers those it made."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[float, float], bytes] = {}
+
+    def of(self, start: float, length_s: float) -> bytes:
+        """Of a number's and of a histogram's point."""
+        made = self._made.get((start, length_s))
+        if made is None:
+            start_ns, end_ns = micros(start) * 1000, micros(start + length_s) * 1000
+            if start_ns < 0:
+                raise ValueError(f"a bucket that starts at {start}: before 1970")
+            made = pb.fixed64(_START, start_ns) + pb.fixed64(_END, end_ns)
+            self._made[start, length_s] = made
+        return made
 
 
 def _encode_logs(batch: Batch) -> bytes:
-    request = ExportLogsServiceRequest()
-    scope = request.resource_logs.add(resource=_resource(batch, None)).scope_logs.add(scope=SCOPE)
-    for row in batch.logs:
-        table = TABLE_OF[type(row)]
-        record = scope.log_records.add(event_name=attribute(table.name))
-        if table.name in INSTANT_OF_LOG:
-            record.time_unix_nano = micros(getattr(row, INSTANT_OF_LOG[table.name])) * 1000
-        for column in table.columns:
-            value = getattr(row, column.name)
-            if value is None or column.name in RUN_KEYS:
-                continue
-            if column.sql == "TIMESTAMP":
-                value = micros(value)
-            elif column.sql == "DOUBLE":
-                value = float(value)
-            record.attributes.add(
-                key=metric_name(table.name, column.name),
-                value=_any(value),
-            )
-    data: bytes = request.SerializeToString()
-    return data
+    # ExportLogsServiceRequest 1 -> ResourceLogs 1, 2 -> ScopeLogs 1, 2.
+    resource = pb.field(1, _resource(batch, None).SerializeToString())
+    records = [log_record(row, _RUN_KEYS) for row in batch.logs]
+    return pb.field(1, resource + pb.field(2, b"".join((_SCOPE_BYTES, *records))))

@@ -79,6 +79,11 @@ def name(value: str, what: str) -> str:
     return value
 
 
+def bounded(value: str) -> str:
+    """The same of a name in a point."""
+    return name(value, "a name")
+
+
 def number(point: NumberDataPoint, column: Column, *, integral: bool = False) -> int | float:
     """The value of a point of `column`. With `integral` a double without a fraction will do for a
     whole number, up to 2**53. Raises Refused."""

@@ -1,23 +1,33 @@
 """Points of one of our own processes put into the rows they are columns of. Pure; trusts nothing.
 
 Each point is held to the vocabulary: the type, the sign, the bounds of its bucket, its keys. What
-is wrong is tallied with the reason and sinks nothing else.
+is wrong is tallied with the reason and sinks nothing else. A point whose bytes are in the form that
+all of ours have is read from them (`points`); of any other the object is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from typing import Any
 
+import numpy as np
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_DELTA,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+)
 
 from telemetry.conventions import Column, Kind
 from telemetry.instants import FIRST_US, LAST_US, micros, unix_seconds
+from telemetry.otlp import points as at_bytes
+from telemetry.otlp.charges import Cells, Group, charges_of
+from telemetry.otlp.columns import NO_ROOM, Columns
 from telemetry.otlp.encode import attribute, point_keys
-from telemetry.otlp.matrix import Cells, Group, Reader, rows_of
-from telemetry.otlp.read import LONGEST_NAME, Refused, Tally, body, histogram, number
+from telemetry.otlp.matrix import Reader
+from telemetry.otlp.points import BOUNDS_NS, DOUBLE, HEAD, REST, VALUE, WHOLE, Layout, Span
+from telemetry.otlp.read import Refused, Tally, body, bounded, histogram, number
 from telemetry.tables import TABLES, Table
 
 # Rows of one table that a request may hold: many small points must not become gigabytes.
@@ -28,7 +38,19 @@ ROWS_A_REQUEST = {
     "interference_minute": 500_000,
 }
 _MATRIX = "interference_minute"
-Identity = tuple[Any, ...]
+
+
+class _Held:
+    """One table's rows, and what is known of points that were read."""
+
+    def __init__(self, table: Table, of_all: dict[str, Any]) -> None:
+        names = point_keys(table)
+        self.keys = [attribute(k) for k in names]
+        self.columns = Columns(table, names, of_all, ROWS_A_REQUEST[table.name])
+        # Whose a point is, as bytes, and its row.
+        self.of_numbers: dict[bytes, int] = {}
+        self.of_histograms: dict[bytes, int] = {}
+        self.layouts: dict[tuple[int, bool], Layout] = {}
 
 
 class Rows:
@@ -38,17 +60,17 @@ class Rows:
         self._keys = {"bucket_s": bucket_s, "engine": engine, "run_id": run_id, "pool": pool}
         self._bucket_s = bucket_s
         self._tally = tally
-        self._cells: dict[str, dict[Identity, dict[str, Any]]] = {}
+        self._tables: dict[str, _Held] = {}
         self._starts: dict[tuple[int, int], int] = {}
         self._reader = Reader()
         self._groups: dict[Group, Cells] = {}
-        self._held = 0
+        self._cells = 0
         self.gathered: set[Group] = set()
 
     def take(self, metric: Metric, table: Table, column: Column) -> int:
         """Returns how many points of the metric were right."""
         data = body(metric)
-        if data is None:
+        if data is None or not data.data_points:
             return 0
         try:
             _check_shape(metric, column)
@@ -56,107 +78,143 @@ class Rows:
             self._tally.add(str(why), len(data.data_points))
             return 0
         if table.name == _MATRIX:
-            return self._take_matrix(metric, data.data_points, column)
-        return self._take_column(metric, data.data_points, table, column)
+            return self._take_matrix(metric.name, data, column)
+        held = self._tables.get(table.name)
+        if held is None:
+            held = self._tables[table.name] = _Held(table, self._keys)
+        if column.kind is Kind.HIST:
+            return self._take_histograms(metric.name, data, held, column)
+        return self._take_numbers(metric.name, data, held, column)
 
     def made(self) -> Iterator[Any]:
-        """The rows themselves."""
-        for name, rows in self._cells.items():
-            row = TABLES[name].row
-            for columns in rows.values():
-                yield row(**columns)
-        yield from rows_of(self._groups, self._keys)
+        """The rows themselves; the matrix as `Charges`, one a bucket."""
+        for held in self._tables.values():
+            yield from held.columns.made()
+        yield from charges_of(self._groups, self._keys)
 
-    def _take_column(self, metric: Metric, points: Any, table: Table, column: Column) -> int:
-        names = point_keys(table)
-        keys = [attribute(k) for k in names]
-        only = keys[0] if len(keys) == 1 else None
-        rows = self._cells.setdefault(table.name, {})
-        most = ROWS_A_REQUEST[table.name]
-        into, of_row = column.name, self._keys
-        reads_histogram, is_whole = column.kind is Kind.HIST, column.sql == "BIGINT"
-        bounds, start_us = (-1, -1), -1
-        taken = left_out = 0
-        for point in points:
+    def _take_numbers(self, name: str, data: Any, held: _Held, column: Column) -> int:
+        raw: bytes = data.SerializeToString()
+        whole = column.sql == "BIGINT"
+        layout = held.layouts.get((len(raw), whole))
+        if layout is not None and layout.fits(raw):
+            values = at_bytes.values_at(raw, layout.at, whole=whole)
+            if _right(values, column).all():
+                held.columns.put(column.name, layout.rows, _plain(values, column))
+                return len(layout.rows)
+        return self._take_each_number(name, data.data_points, raw, held, column)
+
+    def _take_each_number(
+        self, name: str, points: Any, raw: bytes, held: _Held, column: Column
+    ) -> int:
+        whole = column.sql == "BIGINT"
+        spans = _spans(raw, points)
+        tag = WHOLE if whole else DOUBLE
+        in_form = [
+            i
+            for i, (begin, end) in enumerate(spans)
+            if at_bytes.is_bounded(raw, begin, end) and raw[begin + HEAD] == tag
+        ]
+        at = np.array([spans[i][0] + VALUE for i in in_form], dtype=np.int64)
+        values = at_bytes.values_at(raw, at, whole=whole)
+        read: list[Any] = [None] * len(points)
+        right = _right(values, column).tolist()
+        for i, ok, value in zip(in_form, right, _plain(values, column), strict=True):
+            if ok:
+                read[i] = value
+        taken = _Taken(self._tally, name, held.columns)
+        for i, (begin, end) in enumerate(spans):
             try:
-                if reads_histogram:
-                    value: Any = histogram(point)
+                if (value := read[i]) is None:
+                    value = number(points[i], column)
+                    row = self._row(points[i], held)
                 else:
-                    # Another kind of value reads as zero here; what is above zero is of this one.
-                    value = point.as_int if is_whole else point.as_double
-                    if not 0 < value < inf:
-                        value = number(point, column)
-                if (point.start_time_unix_nano, point.time_unix_nano) != bounds:
-                    start_us = self._start_of(point)
-                    bounds = (point.start_time_unix_nano, point.time_unix_nano)
-                attributes = point.attributes
-                if only is not None and len(attributes) == 1:
-                    identity: Identity = (start_us, _only_name(attributes[0], only))
-                else:
-                    identity = (start_us, *_names(point, keys))
-                row = rows.get(identity)
-                if row is None:
-                    for name in identity[1:]:
-                        _bounded(name)
-                    if len(rows) >= most:
-                        left_out += 1
-                        continue
-                    row = rows[identity] = {
-                        "bucket_start": unix_seconds(start_us),
-                        **of_row,
-                        **dict(zip(names, identity[1:], strict=True)),
-                    }
+                    whose = raw[begin : begin + HEAD] + raw[begin + REST : end]
+                    row = held.of_numbers.get(whose, NO_ROOM)
+                    if row == NO_ROOM:
+                        row = self._row(NumberDataPoint.FromString(whose), held)
+                        held.of_numbers[whose] = row
             except Refused as why:
-                self._tally.add(f"{metric.name}: {why}")
-                continue
-            row[into] = value
-            taken += 1
-        self._leave_out(metric, most, left_out)
-        return taken
+                self._tally.add(f"{name}: {why}")
+            else:
+                taken.one(row, value)
+        if len(in_form) == len(set(taken.rows)) == len(points):
+            held.layouts[len(raw), whole] = Layout(at_bytes.without_values(raw, at), at, taken.rows)
+        return taken.into(column)
 
-    def _take_matrix(self, metric: Metric, points: Any, column: Column) -> int:
+    def _take_histograms(self, name: str, data: Any, held: _Held, column: Column) -> int:
+        raw: bytes = data.SerializeToString()
+        points = data.data_points
+        taken = _Taken(self._tally, name, held.columns)
+        for i, (begin, end) in enumerate(_spans(raw, points)):
+            try:
+                read = at_bytes.counted(raw, begin, end)
+                if read is None:
+                    counts = histogram(points[i])
+                    row = self._row(points[i], held)
+                else:
+                    counts = read.counts
+                    whose = raw[begin : begin + HEAD] + raw[read.rest : end]
+                    row = held.of_histograms.get(whose, NO_ROOM)
+                    if row == NO_ROOM:
+                        row = self._row(HistogramDataPoint.FromString(whose), held)
+                        held.of_histograms[whose] = row
+            except Refused as why:
+                self._tally.add(f"{name}: {why}")
+            else:
+                taken.one(row, counts)
+        return taken.into(column)
+
+    def _row(self, point: Any, held: _Held) -> int:
+        """The place of the point's row. Raises Refused."""
+        start_us = self._start_of(point.start_time_unix_nano, point.time_unix_nano)
+        return held.columns.row((start_us, *_names(point, held.keys)))
+
+    def _take_matrix(self, name: str, data: Any, column: Column) -> int:
+        raw: bytes = data.SerializeToString()
+        points = data.data_points
         keys = [attribute(k) for k in point_keys(TABLES[_MATRIX])]
         most = ROWS_A_REQUEST[_MATRIX]
         taken = left_out = 0
-        for point in points:
+        for i, (begin, end) in enumerate(_spans(raw, points)):
             try:
-                read = self._reader.read(point, column)
-                start = unix_seconds(self._start_of(point))
+                at_once = self._reader.read_bytes(raw, begin, end)
+                read = at_once or self._reader.read(points[i], column)
+                start_ns, end_ns = (
+                    BOUNDS_NS.unpack_from(raw, begin)
+                    if at_once
+                    else (points[i].start_time_unix_nano, points[i].time_unix_nano)
+                )
+                start = unix_seconds(self._start_of(start_ns, end_ns))
                 if read is None:  # one cell in a point, as older engines send it
-                    seconds = number(point, column)
-                    victim, reason, kind, holder = map(_bounded, _names(point, keys))
+                    seconds = number(points[i], column)
+                    victim, reason, kind, holder = map(bounded, _names(points[i], keys))
                     cells: Cells = {(kind, holder): float(seconds)}
                 else:
                     victim, reason, cells = read
             except Refused as why:
-                self._tally.add(f"{metric.name}: {why}")
+                self._tally.add(f"{name}: {why}")
                 continue
-            if self._held + len(cells) > most:
+            if self._cells + len(cells) > most:
                 left_out += 1
                 continue
             group = (start, victim, reason)
             there = self._groups.get(group)
             if there is None:
                 self._groups[group] = cells
-                self._held += len(cells)
+                self._cells += len(cells)
             else:
                 before = len(there)
                 there.update(cells)
-                self._held += len(there) - before
+                self._cells += len(there) - before
             if read is not None:
                 self.gathered.add(group)
             taken += 1
-        self._leave_out(metric, most, left_out)
+        _leave_out(self._tally, name, most, left_out)
         return taken
 
-    def _leave_out(self, metric: Metric, most: int, left_out: int) -> None:
-        self._tally.add(
-            f"{metric.name}: more than {most} rows in a request: send fewer at once", left_out
-        )
-
-    def _start_of(self, point: Any) -> int:
-        """Where the point's bucket starts, microseconds. Raises Refused."""
-        bounds = (point.start_time_unix_nano, point.time_unix_nano)
+    def _start_of(self, start_ns: int, end_ns: int) -> int:
+        """Where a point's bucket starts, microseconds. Raises Refused."""
+        bounds = (start_ns, end_ns)
         start_us = self._starts.get(bounds)
         if start_us is None:
             start_us = self._starts[bounds] = self._checked(*bounds)
@@ -171,13 +229,50 @@ class Rows:
         return start_us
 
 
-def _only_name(pair: Any, key: str) -> str:
-    """The name in a point's only attribute, which must be `key`."""
-    value = pair.value
-    name: str = value.string_value
-    if pair.key != key or not (name or _is_text(value)):
-        raise Refused(f"a point without {key}")
-    return name
+class _Taken:
+    """The right points of one metric: which rows they are of, and their values."""
+
+    def __init__(self, tally: Tally, name: str, columns: Columns) -> None:
+        self._tally = tally
+        self._name = name
+        self._columns = columns
+        self.rows: list[int] = []
+        self._values: list[Any] = []
+        self._left_out = 0
+
+    def one(self, row: int, value: Any) -> None:
+        if row == NO_ROOM:
+            self._left_out += 1
+            return
+        self.rows.append(row)
+        self._values.append(value)
+
+    def into(self, column: Column) -> int:
+        """Put them there; returns how many they are."""
+        self._columns.put(column.name, self.rows, self._values)
+        _leave_out(self._tally, self._name, self._columns.most, self._left_out)
+        return len(self.rows)
+
+
+def _leave_out(tally: Tally, name: str, most: int, left_out: int) -> None:
+    tally.add(f"{name}: more than {most} rows in a request: send fewer at once", left_out)
+
+
+def _spans(raw: bytes, points: Any) -> list[Span]:
+    """Where the points are in `raw`; nowhere, each of them, when it has another form."""
+    spans = at_bytes.spans(raw)
+    return spans if len(spans) == len(points) else [(0, 0)] * len(points)
+
+
+def _right(values: Any, column: Column) -> Any:
+    """Which values may stand in the column; `number` says of the others why not."""
+    right = values >= 0 if column.kind is Kind.SUM else values == values
+    return right if column.sql == "BIGINT" else right & np.isfinite(values)
+
+
+def _plain(values: Any, column: Column) -> list[Any]:
+    # Of a sum -0.0 is zero.
+    return (np.abs(values) if column.kind is Kind.SUM else values).tolist()  # type: ignore[no-any-return]
 
 
 def _names(point: Any, keys: list[str]) -> tuple[str, ...]:
@@ -191,12 +286,6 @@ def _names(point: Any, keys: list[str]) -> tuple[str, ...]:
         return tuple([found[k] for k in keys])
     except KeyError as missing:
         raise Refused(f"a point without {missing.args[0]}") from None
-
-
-def _bounded(name: str) -> str:
-    if len(name) > LONGEST_NAME:
-        raise Refused(f"a name of {len(name)} characters: expected at most {LONGEST_NAME}")
-    return name
 
 
 def _is_text(value: AnyValue) -> bool:

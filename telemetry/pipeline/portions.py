@@ -29,6 +29,9 @@ _POINT_BYTES, _HISTOGRAMS_BYTES, _CELL_BYTES = 64, 1_000, 48
 
 def portions(batch: Batch, most_bytes: int = PORTION_BYTES) -> Iterator[Batch]:
     """The batch itself where it is small enough, else its parts, made as they are asked for."""
+    if _size(batch) <= most_bytes:
+        yield batch
+        return
     of_tenant: dict[tuple[float, str], list[MinuteRow]] = {}
     of_nobody: list[MinuteRow] = []
     columns = _COLUMNS[batch.emitter]
@@ -49,9 +52,6 @@ def portions(batch: Batch, most_bytes: int = PORTION_BYTES) -> Iterator[Batch]:
         else:
             of_tenant[whose] = [row]
             sizes[whose] = size
-    if sum(sizes.values()) <= most_bytes:
-        yield batch
-        return
     held: list[MinuteRow] = []
     held_bytes = 0
     for whose, size in sizes.items():
@@ -61,6 +61,16 @@ def portions(batch: Batch, most_bytes: int = PORTION_BYTES) -> Iterator[Batch]:
         held += of_tenant.pop(whose)
         held_bytes += size
     yield _part(batch, held + of_nobody, batch.logs)
+
+
+def _size(batch: Batch) -> int:
+    """Of all rows that are somebody's, without looking whose."""
+    holders = [r.holder for r in batch.minutes if type(r) is InterferenceMinute]
+    tenants = [r.tenant for r in batch.minutes if type(r) is TenantMinute]
+    columns = _COLUMNS[batch.emitter]
+    cells = _CELL_BYTES * len(holders) + sum(map(len, holders))
+    a_tenant = _HISTOGRAMS_BYTES + columns * _POINT_BYTES
+    return cells + a_tenant * len(tenants) + columns * sum(map(len, tenants))
 
 
 def _part(batch: Batch, minutes: list[MinuteRow], logs: tuple[Any, ...] = ()) -> Batch:

@@ -15,7 +15,7 @@ class FrontMessage(_message.Message):
     def __init__(self, ask: _Optional[_Union[Ask, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry", "key_id", "queue_timeout_s", "deadline_s", "traceparent")
+    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry", "key_id", "queue_timeout_s", "deadline_s", "traceparent", "top_p", "logprobs", "tell_waits")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,9 @@ class Ask(_message.Message):
     QUEUE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TELL_WAITS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     prompt: _containers.RepeatedScalarFieldContainer[int]
@@ -46,13 +49,18 @@ class Ask(_message.Message):
     queue_timeout_s: float
     deadline_s: float
     traceparent: str
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ..., key_id: _Optional[str] = ..., queue_timeout_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    top_p: float
+    logprobs: int
+    tell_waits: bool
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ..., key_id: _Optional[str] = ..., queue_timeout_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., traceparent: _Optional[str] = ..., top_p: _Optional[float] = ..., logprobs: _Optional[int] = ..., tell_waits: _Optional[bool] = ...) -> None: ...
 
 class Abort(_message.Message):
-    __slots__ = ("request_id",)
+    __slots__ = ("request_id", "complete")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
-    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+    complete: bool
+    def __init__(self, request_id: _Optional[str] = ..., complete: _Optional[bool] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
     __slots__ = ("tokens", "ended")
@@ -63,12 +71,40 @@ class WorkerMessage(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[_Union[TokenOut, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ...) -> None: ...
 
 class TokenOut(_message.Message):
-    __slots__ = ("request_id", "token")
+    __slots__ = ("request_id", "token", "logprob", "waits")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     token: int
-    def __init__(self, request_id: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+    logprob: Logprob
+    waits: FirstWaits
+    def __init__(self, request_id: _Optional[str] = ..., token: _Optional[int] = ..., logprob: _Optional[_Union[Logprob, _Mapping]] = ..., waits: _Optional[_Union[FirstWaits, _Mapping]] = ...) -> None: ...
+
+class Logprob(_message.Message):
+    __slots__ = ("own", "tokens", "values")
+    OWN_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    own: float
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, own: _Optional[float] = ..., tokens: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class FirstWaits(_message.Message):
+    __slots__ = ("slot", "budget", "kv", "adapter", "prefill")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    KV_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    slot: float
+    budget: float
+    kv: float
+    adapter: float
+    prefill: float
+    def __init__(self, slot: _Optional[float] = ..., budget: _Optional[float] = ..., kv: _Optional[float] = ..., adapter: _Optional[float] = ..., prefill: _Optional[float] = ...) -> None: ...
 
 class Ended(_message.Message):
     __slots__ = ("request_id", "outcome", "reason", "prompt_tokens", "output_tokens", "ttft_s", "computed_tokens")
@@ -394,3 +430,270 @@ class InfoReply(_message.Message):
     repeated_points: int
     baseline_points: int
     def __init__(self, path: _Optional[str] = ..., pid: _Optional[int] = ..., batches: _Optional[int] = ..., rows: _Optional[int] = ..., refused_points: _Optional[int] = ..., last_ingest_unix_s: _Optional[float] = ..., unknown_points: _Optional[int] = ..., repeated_points: _Optional[int] = ..., baseline_points: _Optional[int] = ...) -> None: ...
+
+class OperateRequest(_message.Message):
+    __slots__ = ("who", "why", "what", "dry_run", "desired", "preempt_tenant", "abort_request", "reload_adapter", "look", "tenant", "adapter")
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
+    PREEMPT_TENANT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    RELOAD_ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    who: str
+    why: str
+    what: str
+    dry_run: bool
+    desired: Desired
+    preempt_tenant: str
+    abort_request: str
+    reload_adapter: str
+    look: str
+    tenant: str
+    adapter: str
+    def __init__(self, who: _Optional[str] = ..., why: _Optional[str] = ..., what: _Optional[str] = ..., dry_run: _Optional[bool] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., preempt_tenant: _Optional[str] = ..., abort_request: _Optional[str] = ..., reload_adapter: _Optional[str] = ..., look: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter: _Optional[str] = ...) -> None: ...
+
+class Desired(_message.Message):
+    __slots__ = ("settings", "pinned", "lenient")
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    LENIENT_FIELD_NUMBER: _ClassVar[int]
+    settings: str
+    pinned: _containers.RepeatedScalarFieldContainer[str]
+    lenient: bool
+    def __init__(self, settings: _Optional[str] = ..., pinned: _Optional[_Iterable[str]] = ..., lenient: _Optional[bool] = ...) -> None: ...
+
+class OperateReply(_message.Message):
+    __slots__ = ("ok", "detail", "policy_version", "tenants", "adapters", "left_out")
+    OK_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    ok: bool
+    detail: str
+    policy_version: int
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantNow]
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterNow]
+    left_out: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ok: _Optional[bool] = ..., detail: _Optional[str] = ..., policy_version: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantNow, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterNow, _Mapping]]] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TenantNow(_message.Message):
+    __slots__ = ("tenant", "running", "waiting")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    running: int
+    waiting: int
+    def __init__(self, tenant: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+
+class AdapterNow(_message.Message):
+    __slots__ = ("name", "hash", "pages", "place", "pinned", "requests")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    hash: str
+    pages: int
+    place: str
+    pinned: bool
+    requests: int
+    def __init__(self, name: _Optional[str] = ..., hash: _Optional[str] = ..., pages: _Optional[int] = ..., place: _Optional[str] = ..., pinned: _Optional[bool] = ..., requests: _Optional[int] = ...) -> None: ...
+
+class Act(_message.Message):
+    __slots__ = ("who", "why", "if_version", "ttl_s", "permanent", "dry_run", "engine", "pool")
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    IF_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    PERMANENT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    who: str
+    why: str
+    if_version: int
+    ttl_s: float
+    permanent: bool
+    dry_run: bool
+    engine: str
+    pool: str
+    def __init__(self, who: _Optional[str] = ..., why: _Optional[str] = ..., if_version: _Optional[int] = ..., ttl_s: _Optional[float] = ..., permanent: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., engine: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
+
+class SetTenantRequest(_message.Message):
+    __slots__ = ("act", "tenant", "values")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    tenant: str
+    values: _containers.ScalarMap[str, str]
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., tenant: _Optional[str] = ..., values: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class AdminTenantRequest(_message.Message):
+    __slots__ = ("act", "tenant")
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    tenant: str
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class AdminAdapterRequest(_message.Message):
+    __slots__ = ("act", "adapter", "folder", "tenants")
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    adapter: str
+    folder: str
+    tenants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., adapter: _Optional[str] = ..., folder: _Optional[str] = ..., tenants: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AdminAbortRequest(_message.Message):
+    __slots__ = ("act", "request_id")
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    request_id: str
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class AdminPolicyRequest(_message.Message):
+    __slots__ = ("act", "policy")
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    policy: str
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., policy: _Optional[str] = ...) -> None: ...
+
+class AdminReloadRequest(_message.Message):
+    __slots__ = ("act", "allow_lifts")
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_LIFTS_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    allow_lifts: bool
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., allow_lifts: _Optional[bool] = ...) -> None: ...
+
+class AdminUndoRequest(_message.Message):
+    __slots__ = ("act",)
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ...) -> None: ...
+
+class AdminReply(_message.Message):
+    __slots__ = ("version", "dry_run", "effect", "until_unix_s", "results")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    dry_run: bool
+    effect: str
+    until_unix_s: float
+    results: _containers.RepeatedCompositeFieldContainer[EngineResult]
+    def __init__(self, version: _Optional[int] = ..., dry_run: _Optional[bool] = ..., effect: _Optional[str] = ..., until_unix_s: _Optional[float] = ..., results: _Optional[_Iterable[_Union[EngineResult, _Mapping]]] = ...) -> None: ...
+
+class EngineResult(_message.Message):
+    __slots__ = ("engine", "pool", "ok", "detail")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    pool: str
+    ok: bool
+    detail: str
+    def __init__(self, engine: _Optional[str] = ..., pool: _Optional[str] = ..., ok: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class AdminShowRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AdminShowReply(_message.Message):
+    __slots__ = ("engine", "pool", "version", "policy", "policy_version", "tenants", "adapters", "changes", "worker")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    pool: str
+    version: int
+    policy: str
+    policy_version: int
+    tenants: _containers.RepeatedCompositeFieldContainer[AdminTenant]
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterNow]
+    changes: _containers.RepeatedCompositeFieldContainer[AdminChange]
+    worker: str
+    def __init__(self, engine: _Optional[str] = ..., pool: _Optional[str] = ..., version: _Optional[int] = ..., policy: _Optional[str] = ..., policy_version: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[AdminTenant, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterNow, _Mapping]]] = ..., changes: _Optional[_Iterable[_Union[AdminChange, _Mapping]]] = ..., worker: _Optional[str] = ...) -> None: ...
+
+class AdminTenant(_message.Message):
+    __slots__ = ("tenant", "rpm", "tpm", "concurrency", "weight", "tier", "rpm_left", "tpm_left", "under_way", "running", "waiting", "draining", "overridden", "adapters")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    RPM_FIELD_NUMBER: _ClassVar[int]
+    TPM_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    RPM_LEFT_FIELD_NUMBER: _ClassVar[int]
+    TPM_LEFT_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    rpm: int
+    tpm: int
+    concurrency: int
+    weight: float
+    tier: int
+    rpm_left: float
+    tpm_left: float
+    under_way: int
+    running: int
+    waiting: int
+    draining: bool
+    overridden: _containers.RepeatedScalarFieldContainer[str]
+    adapters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., rpm: _Optional[int] = ..., tpm: _Optional[int] = ..., concurrency: _Optional[int] = ..., weight: _Optional[float] = ..., tier: _Optional[int] = ..., rpm_left: _Optional[float] = ..., tpm_left: _Optional[float] = ..., under_way: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: _Optional[bool] = ..., overridden: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AdminChange(_message.Message):
+    __slots__ = ("number", "at_unix_s", "until_unix_s", "who", "why", "what", "state")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    at_unix_s: float
+    until_unix_s: float
+    who: str
+    why: str
+    what: str
+    state: str
+    def __init__(self, number: _Optional[int] = ..., at_unix_s: _Optional[float] = ..., until_unix_s: _Optional[float] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., what: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...

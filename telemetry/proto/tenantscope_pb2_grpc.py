@@ -60,6 +60,11 @@ class WorkerStub:
                 request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.SerializeToString,
                 response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.FromString,
                 _registered_method=True)
+        self.Operate = channel.unary_unary(
+                '/tenantscope.v1.Worker/Operate',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.OperateRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.OperateReply.FromString,
+                _registered_method=True)
 
 
 class WorkerServicer:
@@ -99,6 +104,13 @@ class WorkerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Operate(self, request, context):
+        """An operator's act, as the front hands it on: done between two steps, or refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +138,11 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.FromString,
                     response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.SerializeToString,
+            ),
+            'Operate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Operate,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.OperateRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.OperateReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +281,33 @@ class Worker:
             '/tenantscope.v1.Worker/Watch',
             telemetry_dot_proto_dot_tenantscope__pb2.WatchRequest.SerializeToString,
             telemetry_dot_proto_dot_tenantscope__pb2.WatchFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Operate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Worker/Operate',
+            telemetry_dot_proto_dot_tenantscope__pb2.OperateRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.OperateReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -559,6 +603,640 @@ class Store:
             '/tenantscope.v1.Store/ExportWindow',
             telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowRequest.SerializeToString,
             telemetry_dot_proto_dot_tenantscope__pb2.ExportWindowChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class AdminStub:
+    """The operator's door, in the front process, at an address of its own.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Show = channel.unary_unary(
+                '/tenantscope.v1.Admin/Show',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminShowRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminShowReply.FromString,
+                _registered_method=True)
+        self.SetTenant = channel.unary_unary(
+                '/tenantscope.v1.Admin/SetTenant',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.SetTenantRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.DrainTenant = channel.unary_unary(
+                '/tenantscope.v1.Admin/DrainTenant',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.ResumeTenant = channel.unary_unary(
+                '/tenantscope.v1.Admin/ResumeTenant',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.PreemptTenant = channel.unary_unary(
+                '/tenantscope.v1.Admin/PreemptTenant',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/tenantscope.v1.Admin/LoadAdapter',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/tenantscope.v1.Admin/UnloadAdapter',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.ReloadAdapter = channel.unary_unary(
+                '/tenantscope.v1.Admin/ReloadAdapter',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.PinAdapter = channel.unary_unary(
+                '/tenantscope.v1.Admin/PinAdapter',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.UnpinAdapter = channel.unary_unary(
+                '/tenantscope.v1.Admin/UnpinAdapter',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.AbortRequest = channel.unary_unary(
+                '/tenantscope.v1.Admin/AbortRequest',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAbortRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.SetPolicy = channel.unary_unary(
+                '/tenantscope.v1.Admin/SetPolicy',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminPolicyRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.ReloadConfig = channel.unary_unary(
+                '/tenantscope.v1.Admin/ReloadConfig',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReloadRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+        self.Undo = channel.unary_unary(
+                '/tenantscope.v1.Admin/Undo',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminUndoRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
+
+
+class AdminServicer:
+    """The operator's door, in the front process, at an address of its own.
+    """
+
+    def Show(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetTenant(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainTenant(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeTenant(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreemptTenant(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadAdapter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadAdapter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinAdapter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpinAdapter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortRequest(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPolicy(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReloadConfig(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Undo(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AdminServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Show': grpc.unary_unary_rpc_method_handler(
+                    servicer.Show,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminShowRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminShowReply.SerializeToString,
+            ),
+            'SetTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTenant,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.SetTenantRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'DrainTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainTenant,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'ResumeTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeTenant,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'PreemptTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreemptTenant,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'ReloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadAdapter,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'PinAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinAdapter,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'UnpinAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpinAdapter,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'AbortRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortRequest,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAbortRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'SetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicy,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminPolicyRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'ReloadConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReloadConfig,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReloadRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'Undo': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undo,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminUndoRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'tenantscope.v1.Admin', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('tenantscope.v1.Admin', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Admin:
+    """The operator's door, in the front process, at an address of its own.
+    """
+
+    @staticmethod
+    def Show(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/Show',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminShowRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminShowReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/SetTenant',
+            telemetry_dot_proto_dot_tenantscope__pb2.SetTenantRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/DrainTenant',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/ResumeTenant',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreemptTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/PreemptTenant',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/LoadAdapter',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/UnloadAdapter',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/ReloadAdapter',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/PinAdapter',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnpinAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/UnpinAdapter',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/AbortRequest',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminAbortRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/SetPolicy',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminPolicyRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReloadConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/ReloadConfig',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReloadRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Undo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/Undo',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminUndoRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
             options,
             channel_credentials,
             insecure,

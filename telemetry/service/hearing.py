@@ -30,16 +30,19 @@ class Hub:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._listeners: list[tuple[str, Listener]] = []
+        self._listeners: list[tuple[str, Listener, bool]] = []
 
-    def add(self, name: str, listener: Listener) -> None:
-        self._listeners.append((name, listener))
+    def add(self, name: str, listener: Listener, *, cells: bool = True) -> None:
+        """Without `cells` a bucket's interference matrix comes as one value (`Charges`) among the
+        minute rows: for who does not read it, tens of thousands of rows are not made."""
+        self._listeners.append((name, listener, cells))
 
     def hear(self, decoded: Decoded) -> None:
         now = self._clock()
-        for name, listener in self._listeners:
+        for name, listener, cells in self._listeners:
             try:
-                listener.hear(decoded.batches, now, decoded.refused)
+                batches = decoded.batches if cells else decoded.packed
+                listener.hear(batches, now, decoded.refused)
             except Exception:
                 # Only who counts along has missed it.
                 log.exception("%s did not take a committed delivery", name)

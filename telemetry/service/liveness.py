@@ -17,6 +17,7 @@ from telemetry.otlp.decode import Decoded
 from telemetry.records import Batch
 
 ENGINES, STORE, LISTENERS = "live.engines", "live.store", "live.listeners"
+EXPORTS = "live.exports"
 
 # A sender says something every 10 s. One that has said nothing for so long no longer holds the
 # watermark back; what it delivers later changes minutes that were taken for final.
@@ -75,10 +76,10 @@ class Liveness:
         """A request is committed: what the store made of it."""
         now = self._clock()
         with self._lock:
-            for batch in decoded.batches:
+            for batch in decoded.packed:
                 if batch.emitter is not Emitter.STORE:
                     self._hear(batch, now)
-            names = {b.engine for b in decoded.batches}
+            names = {b.engine for b in decoded.packed}
             if decoded.refused and len(names) == 1 and (one := self._engines.get(names.pop())):
                 one.refused += decoded.refused
 

@@ -22,8 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from telemetry import alerts, narration
+from telemetry.ask.reading import Result
 from telemetry.errors import StoreBusy, StoreError
 from telemetry.outbound import start as outbound_start
+from telemetry.outbound.told import told
+from telemetry.service import liveness
 from telemetry.service.client import StoreClient
 from telemetry.service.hearing import Hub
 from telemetry.service.listen import Listen
@@ -116,15 +119,18 @@ def _attach(
     settings: StoreSettings,
     hub: Hub,
     stack: contextlib.ExitStack,
-) -> list[Served]:
-    """Everybody who follows the store as it fills, a call a room; returns the handlers they serve.
-    What a room holds is let go by `stack`, after the server has stopped. Raises StoreError."""
+) -> tuple[list[Served], dict[str, Callable[[], Result]]]:
+    """Everybody who follows the store as it fills, a call a room; returns the handlers they serve,
+    and the questions they answer from memory. What a room holds is let go by `stack`, after the
+    server has stopped. Raises StoreError."""
     served: list[Served] = []
+    live: dict[str, Callable[[], Result]] = {}
+    exports: Outbound | None = None
     shows_metrics = options.metrics is not None or options.metrics_fd is not None
     watching = alerts.attach(store, hub, stack, settings.alerts)
     outgoing = outbound_start.outgoing_of(settings.outgoing, options.otlp_to)
     if shows_metrics or outgoing.exports:
-        counting, exports = _counting(store, hub), None
+        counting = _counting(store, hub)
         if outgoing.exports:
             exports = outbound_start.begin(
                 outgoing, counting, StoreSource(store), hub, stack, strict=options.strict
@@ -132,7 +138,8 @@ def _attach(
         if shows_metrics:
             _metrics(options, counting, exports, watching, stack)
     served.append(watch_service.attach(store, hub, stack))
-    return served
+    live[liveness.EXPORTS] = lambda: told(exports.stats() if exports is not None else None)
+    return served, live
 
 
 def _settings(options: Options) -> StoreSettings:
@@ -181,12 +188,12 @@ def run(
             store = Store.open(options.store, None if options.any_date else time.time)
             stack.callback(store.close)
             hub = Hub(time.time)
-            served = _attach(store, options, settings, hub, stack)
+            served, live = _attach(store, options, settings, hub, stack)
             listens = (
                 *options.listens,
                 *(replace(one, must=options.strict) for one in settings.listen),
             )
-            server = StoreServer(store, listens, hub.hear, served)
+            server = StoreServer(store, listens, hub.hear, served, live=live)
         except StoreBusy as e:
             print(f"store: {narration.one_line(e)}", file=sys.stderr)
             return EXIT_RETRY

@@ -9,7 +9,7 @@ from __future__ import annotations
 import concurrent.futures as futures
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,12 @@ class StoreServer:
         heard: Callable[[Decoded], object] | None = None,
         extra: Sequence[Served] = (),
         *,
+        live: Mapping[str, Callable[[], Result]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`heard` gets every delivery once it is committed and acknowledged (`Hub.hear`). `extra`
-        are handlers of other rooms, each with its methods' roles.
+        are handlers of other rooms, each with its methods' roles; `live` are questions, by name,
+        that other rooms answer from memory.
 
         Raises StoreError when an address cannot be served, ValueError for a method without a role.
         """
@@ -93,6 +95,7 @@ class StoreServer:
             liveness.ENGINES: self.liveness.engines,
             liveness.STORE: self._live_store,
             liveness.LISTENERS: self._live_listeners,
+            **(live or {}),
         }
         several = (listeners,) if isinstance(listeners, str | Listen) else tuple(listeners)
         self.listens = [Listen(one) if isinstance(one, str) else one for one in several]

@@ -36,11 +36,17 @@ def insert(con: duckdb.DuckDBPyConnection, part: str, table: Table, rows: Sequen
         appender.append_rows(rows)
         appender.flush()
         return
+    insert_columns(con, part, table, list(zip(*rows, strict=True)))
+
+
+def insert_columns(
+    con: duckdb.DuckDBPyConnection, part: str, table: Table, columns: Sequence[Sequence[Any]]
+) -> None:
+    """The same of rows that lie by column, in that order."""
     # DuckDB finds it by its name.
     incoming: dict[str, Any] = {}
-    types = dict(sql.stored_types(table))
-    for name, values in zip(names, zip(*rows, strict=True), strict=True):
-        incoming |= arrays(name, types[name], values)
+    for (name, kind), values in zip(sql.stored_types(table), columns, strict=True):
+        incoming |= arrays(name, kind, values)
     con.execute(_insert(part, table)).fetchall()
     del incoming
 

@@ -17,22 +17,12 @@ from typing import TYPE_CHECKING
 
 from telemetry.errors import StoreError
 from telemetry.instants import DAY_S, day_start
-from telemetry.store import migrations, owner, sql
+from telemetry.store import migrations, owner, sql, unreadable
 from telemetry.tables import TABLES, Table
 
 if TYPE_CHECKING:
     import duckdb
 
-_SIGNS_OF_CORRUPTION = (
-    "not a valid DuckDB",
-    "orrupt",
-    "not read enough bytes",
-    # ... and of Parquet
-    "Footer length",
-    "No magic bytes",
-    "too small to be a Parquet",
-    "TProtocolException",
-)
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")  # DuckDB's way to name a file
 _DRAFTS = (".closing", ".opening", ".opening.wal", ".backup")
 Select = Callable[[Table, str], str]  # (table, row source) -> the row source to write
@@ -108,8 +98,9 @@ def is_corrupt(error: Exception, folder: Path) -> bool:
     A healthy file must never be moved aside for what its folder is called: only the words around
     the path count, and of them the first line (the others repeat the statement).
     """
-    text = _QUOTED.sub("", str(error).replace(f"{folder}/", "")).partition("\n")[0]
-    return any(sign in text for sign in _SIGNS_OF_CORRUPTION)
+    # The first line first: an apostrophe of DuckDB's own is no quote that the statement closes.
+    text = _QUOTED.sub("", str(error).replace(f"{folder}/", "").partition("\n")[0])
+    return any(sign in text for sign in unreadable.SIGNS)
 
 
 def is_invalidated(error: Exception) -> bool:

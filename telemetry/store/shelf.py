@@ -16,7 +16,7 @@ import duckdb
 
 from telemetry.errors import StoreBusy, StoreError
 from telemetry.records import EventRecord
-from telemetry.store import migrations, parts, quarantine, sql
+from telemetry.store import migrations, parts, quarantine, sql, unreadable
 from telemetry.store.parts import Part, Select
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Shelf:
         size = file.stat().st_size
         lacks = lacks or table or quarantine.EVERYTHING
         aside = quarantine.move(self.folder, file, part, table, lacks, error)
-        words = parts.first_line(error)
+        words = unreadable.damage(error)
         log.error(
             "CORRUPT: %s cannot be read (%s). It was moved to %s; the store goes on without it, "
             "and answers about %s lack %s. Bring the file back from a backup, or remove it "
@@ -147,7 +147,7 @@ class Shelf:
                     parts.remove_folder(folder)
                 lacks = ", ".join(lost)
             except duckdb.Error as e:
-                log.error("nothing of %s could be saved: %s", file, parts.first_line(e))
+                log.error("nothing of %s could be saved: %s", file, unreadable.damage(e))
         with contextlib.suppress(duckdb.Error):
             self.con.execute(sql.detach(name))  # with it goes the lock on the file
         self.move_aside(file, name, None, error, lacks)
@@ -188,7 +188,7 @@ class Shelf:
                 parts.check_parquet(self.con, file)
             except duckdb.Error as e:
                 if not parts.is_corrupt(e, self.folder):
-                    raise StoreError(f"cannot open {file}: {e}") from e
+                    raise StoreError(unreadable.sentence(file, e)) from e
                 bad.append(table.name)
                 self.move_aside(file, part.name, table.name, e)
         if bad:
@@ -202,7 +202,7 @@ class Shelf:
             migrations.bring_forward(self.con, name, file)
         except duckdb.Error as e:
             if not parts.is_corrupt(e, self.folder):
-                raise StoreError(f"cannot open {file}: {e}") from e
+                raise StoreError(unreadable.sentence(file, e)) from e
             with contextlib.suppress(duckdb.Error):
                 self.con.execute(sql.detach(name))
             self.move_aside(file, name, None, e)

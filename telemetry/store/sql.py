@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from telemetry.conventions import Column, Emitter
@@ -132,16 +132,18 @@ def add_columns(part: str, table: Table, have: set[str]) -> list[str]:
     ]
 
 
-@cache
-def stored_rows(part: str, table: Table, named_by: str | None = None) -> str:
-    """Row ids and all stored columns of a run's rows. Parameters: engine, run_id, pool, and the
-    instants low and high, inclusive, where the table has one; with the column `named_by` only rows
-    that have one of `names` there."""
+@lru_cache(512)  # what a delivery lacks varies
+def stored_rows(
+    part: str, table: Table, named_by: str | None = None, only: tuple[str, ...] | None = None
+) -> str:
+    """Row ids and all stored columns, or `only` those, of a run's rows. Parameters: engine, run_id,
+    pool, and the instants low and high, inclusive, where the table has one; with the column
+    `named_by` only rows that have one of `names` there."""
     instant = instant_column(table)
     within = f' AND "{instant}" BETWEEN $low AND $high' if instant else ""
     if named_by is not None:
         within += f' AND "{named_by}" IN (SELECT unnest($names))'
-    names = ", ".join(f'"{name}"' for name, _ in _stored(table))
+    names = ", ".join(f'"{name}"' for name in only or stored_columns(table))
     return f"SELECT rowid, {names} FROM {in_part(part, table.name)} WHERE {_OF_RUN}{within}"
 
 

@@ -27,7 +27,7 @@ from telemetry.instants import DAY_S, day_start
 from telemetry.otlp.arriving import Arriving, Work
 from telemetry.otlp.decode import Decoded, decode_logs, decode_metrics
 from telemetry.records import Batch
-from telemetry.store import ingest, migrations, owner, parts, quarantine, sql
+from telemetry.store import ingest, migrations, owner, parts, quarantine, sql, unreadable
 from telemetry.store.late import LateDays
 from telemetry.store.receipts import Receipt, StoreInfo
 from telemetry.store.shelf import STORE, Shelf
@@ -84,7 +84,7 @@ class Store:
             store._begin()
         except (duckdb.Error, OSError) as e:
             store.close()
-            raise StoreError(f"cannot open the store in {folder}: {e}") from e
+            raise StoreError(f"cannot open the store in {folder}: {unreadable.in_short(e)}") from e
         except BaseException:
             store.close()
             raise
@@ -228,7 +228,9 @@ class Store:
                 self._begin()
                 return ask()
         except (duckdb.Error, OSError) as e:
-            raise StoreError(f"the store {self.folder} cannot answer: {e}") from e
+            raise StoreError(
+                f"the store {self.folder} cannot answer: {unreadable.in_short(e)}"
+            ) from e
 
     def _cut_short_sql(self) -> None:
         """A person's own questions may take long; they give way to who changes the parts."""

@@ -149,5 +149,5 @@ def attach(store: Store, hub: Hub, stack: ExitStack) -> Handlers:
     except StoreError as e:
         log.error("watchers see only what comes from now on: %s", e)
     for name, listener in faces.listeners:
-        hub.add(name, listener)
+        hub.add(name, listener, cells=False)
     return faces.handlers()

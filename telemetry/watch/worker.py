@@ -62,7 +62,7 @@ class WorkerWatch:
         metrics, _ = self._history.recent(start, float("inf"))
         for data in metrics:
             decoded = decode_metrics(data)
-            state.hear(decoded.batches, self._wall())
+            state.hear(decoded.packed, self._wall())
 
     def _hear(self, batch: Batch) -> None:
         """On the exporter's thread, under its lock."""

@@ -259,6 +259,7 @@ def verdict(holder: str = "acme", victims: Iterable[str] = TENANTS[1:]) -> Verdi
             f"LIKELY {holder}: 89% of all excess wait was charged to it (charged, high)",
             "NOT engine: step 41ms, usual 39   NOT adapters: 0 loads/s   NOT lost capacity",
         ),
+        excluded=1,
         victims=hurt,
         named=holder,
         since=T0 + 120.0,

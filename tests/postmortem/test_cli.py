@@ -60,7 +60,7 @@ def ask(store: Path, *options: str) -> Result:
 def test_the_report_comes_out_of_a_store(store: Path):
     result = ask(store)
     assert result.exit_code == 0
-    assert "CULPRIT x: 80% of the excess wait charged to it (charged, high)" in result.stdout
+    assert "CULPRIT x: 94% of the excess wait charged to it (charged, high)" in result.stdout
     assert "policy vtc to fcfs by bob (v2)" in result.stdout
     assert result.stderr.startswith("window: ")
 

@@ -100,7 +100,7 @@ def test_the_table_fits_a_terminal_and_says_who(store: Path):
     result = run("find", "--store", str(store))
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "x 80% (culprit)" in result.stdout
+    assert "x 94% (culprit)" in result.stdout
     assert "span: 2027-01-15" in result.stderr
 
 

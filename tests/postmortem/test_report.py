@@ -64,7 +64,7 @@ def visible(text: str) -> str:
 def test_the_report_names_who_whom_and_since_when():
     text = terminal.render(report_of(incident(), 8, 18), UTC)
     assert "3 HURT since 08:02:00" in text
-    assert "CULPRIT x: 80% of the excess wait charged to it (charged, high)" in text
+    assert "CULPRIT x: 94% of the excess wait charged to it (charged, high)" in text
     assert "claim strength charged; high confidence; x is called the culprit" in text
     assert "Onset: 2027-01-15 08:02:00 UTC, the bucket of 10.0s" in text
     assert "NOT the engine: steps 1.03x the model, usual 1.00x" in text
@@ -144,7 +144,11 @@ def test_a_slow_engine_is_reported_as_capacity_with_its_share():
     report = report_of(pool, 10, 16)
     assert report.verdict.kind == "capacity"
     share = next(x.share for x in report.accounts.pool if x.holder == CAPACITY_HELD)
-    assert share == pytest.approx(0.375, abs=0.01)
+    assert share == pytest.approx(1.0)  # of what w is charged too: it asks for no more than usual
+    charged = sum(c.charged_s for c in report.heat.cells if c.kind == "capacity")
+    assert charged == pytest.approx(
+        0.375 * sum(a.charged_s for a in report.accounts.accounts.values())
+    )
     text = terminal.render(report, UTC)
     assert "LOST CAPACITY" in text
     assert "culprit." not in text.split("WORDS")[0]
@@ -236,7 +240,7 @@ def test_a_tenant_named_like_a_row_is_told_apart_by_its_kind(name: str):
     text = markdown.render(report_of(incident(by=name), 8, 18), UTC)
     rows = [line for line in text.splitlines() if line.startswith("| tenant | " + name)]
     assert len(rows) == 1
-    assert "80.1%" in rows[0]
+    assert "94.1%" in rows[0]
 
 
 def test_json_carries_the_same_numbers():

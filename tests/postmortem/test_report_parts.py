@@ -316,7 +316,7 @@ def test_a_replay_is_told_with_its_truth_its_remedy_and_how_to_apply_it():
         Replayed("slots", "capacity", 9, 60, 0.9, 5.0, 9.0, 0, 90.0, False, "unsure why"),
     )
     found = Prevented("remedy", "a cap on x", True, "off by 4%", rows, "cap",
-                      '[[tenant]]\nname = "x"\nconcurrency = 3\n', "tenantscope admin limit x",
+                      '[[tenant]]\nname = "x"\nconcurrency = 3\n', "tenantscope admin tenant set x",
                       "without x's excess y's TTFT p99 would have been 0.4s",
                       ("open loop",))  # fmt: skip
     base = report_of(incident(), 8, 18)
@@ -325,7 +325,7 @@ def test_a_replay_is_told_with_its_truth_its_remedy_and_how_to_apply_it():
     assert "Counterfactual: without x's excess" in flat
     assert "Is the replay true: off by 4%" in flat
     assert "concurrency = 3" in text
-    assert "tenantscope admin limit x" in text
+    assert "tenantscope admin tenant set x" in text
     said = [x.split()[-1] for x in text.splitlines() if x.startswith(("cap ", "slots "))]
     assert said == ["kept", "unsure"]
     assert "and none was run here" not in flat

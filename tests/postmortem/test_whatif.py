@@ -22,6 +22,7 @@ from postmortem.whatif.model import (
     Counterfactual,
     WhatIf,
 )
+from postmortem.whatif.options import Budget
 from postmortem.whatif.replay import Job, Stretch
 from postmortem.whatif.run import Replays, Told
 from telemetry.source import open_source
@@ -262,6 +263,13 @@ def test_a_tenant_that_is_not_there_is_named(store: Path):
     assert "no request of nobody" in cut(ask(Rows(store), culprits=("nobody",)))
 
 
+def test_a_store_that_sums_gives_the_answer_of_its_rows(store: Path):
+    only = replace(ONE, policies=("vtc",))
+    rows, summed = ask(Rows(store), only), ask(open_source(store), only)
+    assert rows.tried
+    assert replace(summed, wall_s=0.0) == replace(rows, wall_s=0.0)
+
+
 # ---------------------------------------------------------------- the budget
 
 
@@ -289,8 +297,30 @@ def test_what_the_time_was_too_short_for_is_named_and_nothing_is_guessed(store: 
 
 
 def test_no_time_at_all_is_no_conclusion(store: Path):
-    found = ask(Rows(store), replace(ONE, budget_s=2.0), clock=Turned(1.0))
-    assert "did not end within 2 s" in cut(found)
+    clock = Turned(1.0)
+    found = ask(Rows(store), replace(ONE, budget_s=2.0), clock=clock)
+    assert "2 s were over before the window was read and prepared" in cut(found)
+    assert clock.now < 6
+
+
+def test_a_budget_that_preparing_used_up_leaves_the_replay_out(store: Path):
+    found = ask(Rows(store), replace(ONE, budget_s=20.0), clock=Turned(1.0))
+    assert "did not end within 20 s" in cut(found)
+
+
+def test_reading_the_window_counts_and_nothing_is_read_when_the_time_is_over(store: Path):
+    clock = Turned(1.0)
+    budget = Budget(3.0, clock)
+    source = Rows(store)
+    found = what_if(source, *source.span(), options=ONE, budget=budget)
+    assert "3 s were over before the window was read" in cut(found)
+    assert found.wall_s <= 6
+
+
+def test_many_rows_to_read_leave_less_time_for_replays():
+    options = Options(budget_s=100.0)
+    assert options.most_requests(2_000_000) < options.most_requests(0)
+    assert options.most_requests(10**12) >= 1
 
 
 def test_a_window_too_large_for_the_budget_is_cut_around_the_onset(store: Path):

@@ -29,7 +29,7 @@ def test_a_remedy_is_exit_code_0_and_is_printed_with_its_settings(store: Path):
     assert result.exit_code == 0, result.stderr
     assert "REMEDY: vtc" in result.stdout
     assert 'policy = "vtc"' in result.stdout
-    assert "tenantscope admin policy vtc" in result.stdout
+    assert "tenantscope admin policy set vtc" in result.stdout
     assert "open-loop" in result.stdout
     assert result.stderr.startswith("window: ")
     assert all(len(line) <= 80 for line in result.stdout.splitlines())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import tomllib
 from dataclasses import replace
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.admin_cli import admin
 from engine.config import Limits, PoolSpec, Slo, Tenant
 from engine.costs import CostModel, StepFeatures
 from engine.simulation.setup import Machine, Setup, check
@@ -357,9 +360,59 @@ def test_every_remedys_settings_are_toml_that_say_the_same():
 
 def test_what_needs_a_restart_has_no_command():
     commands = {r.name: toml.command(r) for r in candidates(facts())}
-    assert commands["cap"] == "tenantscope admin limit --concurrency 5 --why 'what-if: cap' -- x"
+    cap = "tenantscope admin tenant set x --concurrency 5 --reason 'what-if: cap'"
+    assert commands["cap"] == cap
     for name in ("chunk", "adapter-floor", "dedicated-pool", "slots", "pages", "faster"):
         assert commands[name] is None
+
+
+def parsed(line: str) -> list[tuple[str, dict]]:
+    """What the operator's own commands read from a printed line: (command, its arguments)."""
+    out = []
+    words = shlex.split(line)
+    while words:
+        end = words.index("&&") if "&&" in words else len(words)
+        args, words = words[:end], words[end + 1 :]
+        assert args[:2] == ["tenantscope", "admin"]
+        command, args, names, context = admin, args[2:], [], click.Context(admin)
+        while isinstance(command, click.Group):
+            name, command, args = command.resolve_command(context, args)
+            names.append(name)
+            if isinstance(command, click.Group):
+                context = click.Context(command, parent=context)
+        made = command.make_context(names[-1], args, parent=context)
+        out.append((" ".join(names), made.params))
+    return out
+
+
+def test_every_printed_command_is_one_that_the_operators_interface_takes():
+    before = Settings("vtc", facts().setup.tenants, Limits(), facts().setup.knobs)
+    tenants = tuple(replace(t, weight=2.0, rpm=7) for t in before.tenants)
+    after = replace(before, policy="fcfs", tenants=tenants)
+    some = candidates(facts(changed=Changed(T0, "v2 by bob", before, after)))
+    printed = {r.name: c for r in some if (c := toml.command(r)) is not None}
+    assert {"revert", "vtc", "cap", "rpm", "tpm", "weight", "tier"} <= set(printed)
+    for remedy in some:
+        if remedy.name not in printed:
+            continue
+        read = parsed(printed[remedy.name])
+        assert all(p["reason"] == f"what-if: {remedy.name}" for _, p in read)
+        for change in remedy.changes:
+            if change.table == "settings":
+                assert ("policy set", change.value) in [(n, p.get("policy")) for n, p in read]
+                continue
+            [mine] = [p for n, p in read if n == "tenant set" and p["name"] == change.who]
+            said = "none" if change.value is None else str(change.value)
+            assert mine[change.key] == said
+
+
+@given(st.text(min_size=1).filter(lambda n: "\0" not in n))
+def test_any_name_survives_the_operators_command(name: str):
+    remedy = Remedy("cap", SETTING, "", (Change("tenant", "concurrency", 1, name),))
+    line = toml.command(remedy)
+    assert line is not None
+    [(command, params)] = parsed(line)
+    assert (command, params["name"], params["concurrency"]) == ("tenant set", name, "1")
 
 
 @given(st.text(min_size=1))
@@ -436,6 +489,27 @@ def test_fidelity_holds_within_a_quarter_and_not_beyond(was: float, now: float):
         assert found.holds
     if off > 0.251:
         assert not found.holds
+
+
+@pytest.mark.parametrize(
+    ("victims", "off", "holds"), [(19, 1, False), (40, 2, True), (40, 3, False)]
+)
+def test_of_many_victims_a_twentieth_may_be_off_and_of_few_nobody(victims, off, holds):
+    names = [f"v{i}" for i in range(victims)]
+    was = outcome(*(numbers(n) for n in names))
+    now = outcome(
+        *(numbers(n, p50=0.4 if i >= victims - off else 0.2) for i, n in enumerate(names))
+    )
+    assert compare(was, now, names).holds is holds
+
+
+def test_those_hurt_together_must_be_right_whoever_else_is():
+    names = [f"v{i}" for i in range(40)]
+    was = outcome(*(numbers(n) for n in names))
+    now = replace(was, hurt=replace(was.hurt, ttft_p99_s=2.0))
+    problem = compare(was, now, names).problem
+    assert problem is not None
+    assert "of those hurt" in problem
 
 
 def test_made_up_requests_beyond_a_tenth_break_fidelity():

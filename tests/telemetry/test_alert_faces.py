@@ -64,7 +64,7 @@ def test_they_agree_on_a_simulated_flood_too(tmp_path: Path) -> None:
     verdict = judge(window, zone=UTC)
     words = words_of(verdict)
     report = build_report(window, zone=UTC).verdict
-    named = [report.tenant] if report.kind == "tenant" else []
+    named = [n.tenant for n in report.culprits]
     assert [h.tenant for h in words.holders] == named
     assert set(words.hurt) == {v.tenant for v in report.victims}
 
@@ -74,8 +74,27 @@ def test_an_alert_calls_nobody_a_culprit() -> None:
     assert verdict.culprit == "x"
     said = " ".join(words_of(verdict).lines)
     assert "culprit" not in said.lower()
-    assert "x holds 80% of the victims' excess" in said
+    assert "x holds 94% of the victims' excess" in said
     assert "(charged, high)" in said
+
+
+def test_two_that_hold_it_together_are_both_holders_of_the_alert() -> None:
+    pool = Pool(60.0).calm(0, 10, ("a", "b", "y", "z"))
+    for i in range(10, 16):
+        pool.engine(i, busy_s=57.0, predicted_s=56.0)
+        for t in ("a", "b"):
+            pool.tenant(i, t, offered=60, service=6000.0, waits={"slot": {("self", ""): 120.0}})
+        for t in ("y", "z"):
+            pool.tenant(i, t, missed=5, service=500.0, waits={"slot": {"a": 102.0, "b": 90.0}})
+    verdict = judge(pool.window(10, 16), zone=UTC)
+    words = words_of(verdict)
+    assert verdict.kind == "no_single"
+    assert [(h.tenant, h.strength, h.confidence) for h in words.holders] == [
+        ("a", "charged", "medium"),
+        ("b", "charged", "medium"),
+    ]
+    assert [h.share for h in words.holders] == [n.share for n in verdict.culprits]
+    assert not any("culprit" in line.lower() for line in words.lines)
 
 
 def rules_of_prometheus() -> dict[str, str]:

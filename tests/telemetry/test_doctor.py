@@ -15,6 +15,10 @@ from click.testing import CliRunner
 from telemetry import doctor
 from telemetry.commands.doctor import doctor as command
 from telemetry.errors import StoreError
+from telemetry.outbound.lane import LaneStats
+from telemetry.outbound.outbound import OutboundStats
+from telemetry.outbound.told import told
+from telemetry.service import liveness
 from telemetry.service.process import StoreServer
 from telemetry.source import FileSource
 from telemetry.store import migrations, owner, sizes
@@ -50,6 +54,22 @@ def door(days: float | None = 40.0, answers: bool = True) -> dict[str, Any]:
     }
 
 
+def lane(**changed: Any) -> dict[str, Any]:
+    """What the store says of one endpoint's exports."""
+    well = {
+        "endpoint": "http://c:4317",
+        "signal": "metrics",
+        "sent": 7,
+        "waiting": 0,
+        "dropped": 0,
+        "why": None,
+        "retries": 0,
+        "last_ok_unix_s": NOW,
+        "last_error": None,
+    }
+    return well | changed
+
+
 WELL = doctor.Facts(
     NOW,
     "/s",
@@ -76,7 +96,7 @@ def test_a_store_in_order_has_nothing_to_do() -> None:
     assert not any(c.do for c in checks)
     assert {c.what for c in checks} == {
         "owner", "lag", "gaps", "skew", "open", "refused", "loss", "disk", "quarantine", "settings",
-        "ports", "certificates", "senders",
+        "ports", "certificates", "senders", "exports",
     }  # fmt: skip
 
 
@@ -115,6 +135,14 @@ def test_a_store_in_order_has_nothing_to_do() -> None:
         ({"listeners": (door(None),)}, "certificates", "bad", "cannot be read"),
         ({"lost": (LOST, {**LOST, "engine": "e2", "batches": 9, "last_at": 2.0, "detail": "full"})},
          "senders", "warn", "e2 9, e1 3; the last: full"),
+        ({"exports": ()}, "exports", "ok", "nothing is handed on"),
+        ({"exports": (lane(),)}, "exports", "ok", "7 points and spans handed on, none dropped"),
+        ({"exports": (lane(), lane(dropped=3, why="full 3"))}, "exports", "warn",
+         "metrics to http://c:4317: 3 dropped (full 3)"),
+        ({"exports": (lane(last_ok_unix_s=NOW - 90.0, last_error="refused"),)}, "exports", "warn",
+         "metrics to http://c:4317: not for 90.0s: refused"),
+        ({"exports": (lane(last_ok_unix_s=None, last_error="refused"),)}, "exports", "warn",
+         "never taken: refused"),
     ],
 )  # fmt: skip
 def test_each_thing_that_is_not_well_is_named_with_what_to_do(
@@ -183,6 +211,24 @@ def test_a_live_store_is_asked(folder: Path, tmp_path: Path) -> None:
         assert (facts.answers, facts.owner_pid) == (True, os.getpid())
         assert levels(facts) == {"gaps": "warn", "open": "warn", "loss": "warn"}
     server.stop(0.2)
+
+
+def test_what_a_live_store_could_not_hand_on_is_told(folder: Path, tmp_path: Path) -> None:
+    stats = OutboundStats(
+        (LaneStats("http://c:4317", "metrics", 5, 1, {"full": 2, "refused": 4}, 0, 9, None, "no"),),
+        overrun=8,
+    )
+    server = StoreServer(
+        Store.open(folder), f"unix:{tmp_path}/s", live={liveness.EXPORTS: lambda: told(stats)}
+    )
+    server.start()
+    try:
+        found = check(doctor.examine(server.address, now_unix_s=T0 + 420), "exports")
+    finally:
+        server.stop(0.2)
+    assert found.level == "warn"
+    assert "metrics to http://c:4317: 6 dropped (refused 4, full 2)" in found.says
+    assert "rows, before any endpoint: 8 dropped (more came than" in found.says
 
 
 def test_a_store_on_another_machine_is_asked_and_its_disk_is_left_to_it(

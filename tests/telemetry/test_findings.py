@@ -46,7 +46,8 @@ def test_missing_evidence_is_unknown_not_no():
 def test_the_holder_carries_its_numbers():
     holder = found(Pool().calm(0, 10).flood(10, 16), 10, 16)["holder"]
     assert (holder.holds, holder.tenant, holder.strength) == (Holds.YES, "x", Strength.CHARGED)
-    assert holder.value("share") == pytest.approx(0.8, abs=0.01)
+    assert holder.value("share") == pytest.approx(0.94, abs=0.01)
+    assert holder.value("share charged to it") == pytest.approx(0.8, abs=0.01)
     assert holder.value("accounted for") == pytest.approx(1.0)
     assert holder.value("requests offered over usual") == pytest.approx(6.0)
 

@@ -15,6 +15,7 @@ from telemetry.conventions import Emitter
 from telemetry.otlp import encode
 from telemetry.records import Batch
 from telemetry.source import MemorySource, StoreSource
+from telemetry.store import ingest_columns
 from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import (
@@ -221,3 +222,50 @@ def test_rebatching_neither_doubles_nor_loses(order: list[Batch]) -> None:
 @given(order=st.permutations(LIFE + PIECES))
 def test_any_order_of_whole_and_rebatched_deliveries_ends_in_one_state(order: list[Batch]) -> None:
     assert outcome(order) == FINAL
+
+
+COLUMN = st.sampled_from(["output_tokens", "service", "kv_bytes_avg", "ttft", "offered_requests"])
+VALUES: dict[str, Any] = {
+    "output_tokens": 7, "service": 0.5, "kv_bytes_avg": 64.0, "ttft": (1,) + (0,) * 20,
+    "offered_requests": 3,
+}  # fmt: skip
+SOME_ROWS = st.dictionaries(
+    st.sampled_from("abc"), st.sets(COLUMN, min_size=1), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    sent=st.lists(
+        st.tuples(SOME_ROWS, st.sampled_from([Emitter.FRONT, Emitter.WORKER]), st.booleans()),
+        min_size=1,
+        max_size=6,
+    ),
+    seqs=st.lists(st.integers(1, 4), min_size=6, max_size=6),
+)
+def test_many_rows_are_merged_by_the_rule_that_few_are_merged_by(sent: Any, seqs: Any) -> None:
+    batches = [
+        batch(
+            *(
+                minute(name, **{c: VALUES[c] if c == "ttft" else VALUES[c] * (i + 1) for c in have})
+                for name, have in rows.items()
+            ),
+            emitter=emitter,
+            sealed=sealed,
+            seq=seq,
+        )
+        for i, ((rows, emitter, sealed), seq) in enumerate(zip(sent, seqs, strict=False))
+    ]
+    found = []
+    for few in (1, 1_000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ingest_columns, "FEW", few)
+            source = MemorySource()
+            for one in batches:
+                metrics, _ = encode(one)
+                assert metrics is not None
+                source.feed([metrics])
+            now = source.query("tenants_now", start=T0, end=T0 + 60).dicts()
+            found.append((everything(source)["tenant_minute"], [r["provisional"] for r in now]))
+            source.close()
+    assert found[0] == found[1]

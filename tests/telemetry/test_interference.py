@@ -61,7 +61,7 @@ class World:
 
     def costs(self, costs):
         self.costs_s = np.array([*costs, *[0.0] * (N - len(costs))])
-        self.matrix.costs(np.array(costs), {})
+        self.matrix.use_costs(np.array(costs, dtype=float), {})
 
     def prefills(self, rates):
         self.rates = rates

@@ -107,7 +107,7 @@ def test_rows_without_minutes_say_who_lives_and_hold_nothing_back() -> None:
     clock = Clock()
     live = Liveness(clock)
     only_logs = heard(rows=False)
-    live.took(replace(only_logs, batches=(replace(only_logs.batches[0], logs=(event(1),)),)))
+    live.took(replace(only_logs, packed=(replace(only_logs.packed[0], logs=(event(1),)),)))
     assert live.watermark_s() is None
     [row] = live.engines().dicts()
     assert (row["live"], row["last_sealed_end_unix_s"], row["senders"]) == (True, None, 1)

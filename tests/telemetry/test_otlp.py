@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -94,6 +95,59 @@ def test_absent_is_no_point_and_zero_is_one() -> None:
         "tenantscope.tenant_minute.prompt_tokens"
     ]
     assert encode(batch(minute("a"))) == (None, None)
+
+
+@pytest.mark.parametrize("name", [n for n in TABLES if not TABLES[n].log])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_points_of_another_form_make_the_same_rows(
+    name: str, data: st.DataObject, seed: int
+) -> None:
+    """A sender may add what we do not ask for, and say the same in another way."""
+    rows, chance = data.draw(any_rows(TABLES[name], most=6)), random.Random(seed)
+    metrics, _ = encode(batch(*rows))
+    if metrics is None:
+        return
+    request = ExportMetricsServiceRequest.FromString(metrics)
+    for metric in request.resource_metrics[0].scope_metrics[0].metrics:
+        for point in getattr(metric, metric.WhichOneof("data")).data_points:
+            how = chance.choice(["as it is", "flags", "exemplar", "attribute", "sum"])
+            if how == "flags":
+                point.flags = 1
+            elif how == "exemplar":
+                point.exemplars.add(as_int=3)
+            elif how == "attribute":
+                point.attributes.add(key="zone").value.int_value = 3
+            elif how == "sum" and metric.WhichOneof("data") == "histogram":
+                point.sum = 1.0
+            elif how == "sum" and 0 < point.as_double < 2**53 and point.as_double.is_integer():
+                point.as_int = int(point.as_double)
+    other = decode_metrics(request.SerializeToString())
+    whole = decode_metrics(metrics)
+    assert (other.accepted, other.refused) == (whole.accepted, 0)
+    assert same_rows(other.rows(name), whole.rows(name))
+    assert same_rows(whole.rows(name), rows)
+
+
+def test_a_column_of_the_same_length_with_others_values_is_read_point_by_point() -> None:
+    """Names of one length, in another order: nothing but the bytes tells the columns apart."""
+    rows = [minute(n, service=1.0, stall_s=2.0, finished=3, aborted=4) for n in ("aa", "bb", "cc")]
+    metrics, _ = encode(batch(*rows))
+    assert metrics is not None
+    request = ExportMetricsServiceRequest.FromString(metrics)
+    found = {
+        m.name.rpartition(".")[2]: m for m in request.resource_metrics[0].scope_metrics[0].metrics
+    }
+    points = found["stall_s"].sum.data_points
+    points[0].as_double = 7.0
+    points.reverse()
+    found["aborted"].sum.data_points[1].as_int = -1
+    decoded = decode_metrics(request.SerializeToString())
+    assert {(r.tenant, r.service, r.stall_s, r.finished, r.aborted)
+            for r in decoded.rows("tenant_minute")} == {
+        ("aa", 1.0, 7.0, 3, 4), ("bb", 1.0, 2.0, 3, None), ("cc", 1.0, 2.0, 3, 4)
+    }  # fmt: skip
+    assert decoded.refused == 1
 
 
 def test_two_bucket_lengths_in_a_batch_stay_apart() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-from telemetry.source import FileSource, StoreSource
-from telemetry.store import parts, quarantine, sql
+from telemetry.errors import StoreError
+from telemetry.source import FileSource, LooseSource, StoreSource
+from telemetry.store import parts, quarantine, sql, unreadable
 from telemetry.store.store import Store
 from telemetry.tables import TABLES
 from tests.telemetry.delivered import DAY_S, T0, batch, deliver, engine_minute, minute, request
@@ -209,3 +212,44 @@ def test_a_second_file_of_a_day_gets_a_number_of_its_own(closed: Path) -> None:
 def test_words_in_a_path_are_no_sign_of_corruption(tmp_path: Path) -> None:
     error = OSError(f'Cannot open "{tmp_path}/corrupt/x": Too many open files')
     assert not parts.is_corrupt(error, tmp_path)
+
+
+def zeroed(raw: bytes, at: float) -> bytes:
+    """With a stretch of nothing, so far into it."""
+    begin = int(len(raw) * at)
+    return raw[:begin] + bytes(300) + raw[begin + 300 :]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        lambda raw: b"",
+        lambda raw: raw[: len(raw) // 2],
+        lambda raw: b"garbage" * 99,
+        *(lambda raw, at=at: zeroed(raw, at) for at in (0.1, 0.3, 0.6, 0.9)),
+    ],
+)
+def test_a_spoilt_parquet_file_is_named_with_what_to_do_in_words_of_our_own(
+    closed: Path, spoilt: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = closed / FIRST / "tenant_minute.parquet"
+    file.write_bytes(spoilt(file.read_bytes()))
+    with pytest.raises(StoreError) as alone:
+        LooseSource(file).query("read.tenant_minute", start=BOTH[0], end=BOTH[1])
+    assert str(file) in str(alone.value)
+    assert "bring it back from a backup" in str(alone.value)
+    asked = {"start": BOTH[0], "end": BOTH[1]}
+    answers = [FileSource(closed).query("read.tenant_minute", **asked)]
+    with Store.open(closed) as store:
+        answers.append(StoreSource(store).query("read.tenant_minute", **asked))
+    for answer in answers:
+        assert any("tenant_minute" in lacks for lacks in answer.partial)
+    said = f"{alone.value}\n{caplog.text}"
+    assert not re.search(r"\w+ Error:|LINE 1|TProtocol|ZSTD|know what type", said)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged() -> None:
+    error = duckdb.IOException('IO Error: Cannot open file "/s/x.parquet": Permission denied')
+    assert not parts.is_corrupt(error, Path("/s"))
+    said = unreadable.sentence(Path("/s/x.parquet"), error)
+    assert said.startswith("/s/x.parquet cannot be opened (Permission denied): ")

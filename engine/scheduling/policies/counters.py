@@ -12,7 +12,7 @@ base + rate * (steps since the rate was set).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
 WP = 1.0  # charge of a prompt token
 WQ = 2.0  # charge of an output token
@@ -201,6 +201,42 @@ class Counters:
             self._stand(tenant, a)
         elif a.entry is not None and self.value(tenant) < a.entry:
             a.entry = None
+
+    # -- other rights, while everybody goes on
+
+    def reweigh(self, tenant: str, weight: float, owed_tokens: int = 0) -> None:
+        """From now on it is charged by another weight; what it was charged stays. `owed_tokens`:
+        prompt tokens charged and not computed yet, which may still be refunded. They are charged
+        again by the new weight: a refund by another weight than the charge would make credit."""
+        old = self.weight(tenant)
+        self._weights[tenant] = weight
+        a = self._accounts.get(tenant)
+        if a is None or old == weight:
+            return
+        a.charged += a.rate * (self.steps.now - a.mark)
+        a.mark = self.steps.now
+        a.rate *= old / weight
+        a.charged += WP * owed_tokens * (1 / weight - 1 / old)
+        a.weight = weight
+        self._fell(tenant, a)
+
+    def retier(self, tenant: str, tier: int) -> None:
+        """It shares with another tier from now on, and comes there as an arrival does: lifted."""
+        if tier == self._tiers.get(tenant, 0):
+            return
+        self._tiers[tenant] = tier
+        a = self._accounts.get(tenant)
+        if a is None:
+            return
+        heap = self._heaps.get(a.tier)
+        if heap:
+            heap[:] = [e for e in heap if e[1] != tenant]
+            heapify(heap)
+        if self._last_left.get(a.tier) == tenant:
+            del self._last_left[a.tier]
+        waited, a.waiting, a.entry, a.tier = a.waiting, False, None, tier
+        if waited:
+            self.enters(tenant)
 
     def _smallest(self, tier: int) -> float | None:
         heap = self._heaps.get(tier)

@@ -75,3 +75,49 @@ def test_a_draw_depends_on_seed_and_index_and_not_on_batch_mates(model):
     assert token("a", None, 3, 0) == token("a", None, 3, 5)
     assert len({token("a", 7, i, 0) for i in range(20)}) > 3
     assert len({token(f"r{i}", None, 0, 0) for i in range(20)}) > 3
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.0, 1), (0.6, 1), (0.7, 2), (0.95, 3), (1.0, 4)])
+def test_a_nucleus_holds_the_fewest_likeliest_tokens_that_reach_top_p(top_p, kept):
+    logits = torch.log(torch.tensor([0.05, 0.65, 0.1, 0.2]))
+    seen = {sample(logits, Draw.of("r", 1.0, 3, i, top_p)) for i in range(600)}
+    assert seen == set([1, 3, 2, 0][:kept])
+
+
+def test_draws_from_a_nucleus_keep_the_proportions_inside_it():
+    logits = torch.log(torch.tensor([0.05, 0.60, 0.05, 0.30]))
+    n = 4000
+    seen = Counter(sample(logits, Draw.of("r", 1.0, 11, i, 0.9)) for i in range(n))
+    assert set(seen) == {1, 3}
+    assert abs(seen[1] / n - 2 / 3) < 0.03
+
+
+def test_logprobs_are_the_models_own_whatever_the_temperature(model):
+    head = OutputHead(model)
+    with torch.inference_mode():
+        hidden = torch.randn(3, model.config.hidden, generator=torch.Generator().manual_seed(4))
+        expected = torch.log_softmax(head.logits(hidden).double(), -1)
+        tokens = [t for t in head.choose(hidden, [Draw(0.0, "")] * 3) if t is not None]
+        told = head.logprobs(hidden, tokens, [2, 0, 5])
+    assert [len(t.top) for t in told] == [2, 0, 5]
+    for row, token, t in zip(expected, tokens, told, strict=True):
+        assert t.own == pytest.approx(float(row[token]))
+        assert [v for _, v in t.top] == sorted((float(row[i]) for i, _ in t.top), reverse=True)
+    assert told[2].top[0][0] == tokens[2]
+
+
+def test_only_rows_that_ask_are_told_logprobs(model):
+    runner = TorchRunner(model, 40, 16)
+    plan = StepPlan(
+        1,
+        (
+            Segment("told", "t", None, (9,), 0, (0,), True, False, logprobs=1),
+            Segment("untold", "t", None, (9,), 0, (1,), True, False),
+        ),
+    )
+    outcome = runner.execute(plan)
+    assert set(outcome.tokens) == {"told", "untold"}
+    assert set(outcome.logprobs) == {"told"}
+    assert outcome.logprobs["told"].top[0][0] == outcome.tokens["told"]
+    again = StepPlan(2, (Segment("untold", "t", None, (9,), 0, (1,), True, False),))
+    assert runner.execute(again).logprobs is None

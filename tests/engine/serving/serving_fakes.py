@@ -13,18 +13,26 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.errors import EngineError
+from engine.scheduling.plan import TokenLogprobs
 from engine.scheduling.request import Ask, Outcome
+from engine.scheduling.waits import FirstWaits
 from engine.serving.worker_service import Placed, WorkerService, start_server
 from telemetry.records import Batch
 
 EOS = 0
+WAITS = FirstWaits(slot=1.5, budget=0.25, kv=0.0, adapter=2.0, prefill=0.125)
 ADAPTERS = {"ada": Placed("hash-of-ada", 20), "bob-law": Placed("hash-of-law", 20)}
 
 
 def step(
-    tokens: list[tuple[str, int]] | None = None, ended: list[SimpleNamespace] | None = None
+    tokens: list[tuple[str, int]] | None = None,
+    ended: list[SimpleNamespace] | None = None,
+    logprobs: dict[str, TokenLogprobs] | None = None,
+    waits: dict[str, FirstWaits] | None = None,
 ) -> Any:
-    return SimpleNamespace(tokens=tuple(tokens or ()), ended=tuple(ended or ()))
+    return SimpleNamespace(
+        tokens=tuple(tokens or ()), ended=tuple(ended or ()), logprobs=logprobs, waits=waits
+    )
 
 
 def ending(
@@ -56,6 +64,8 @@ class FakeCore:
         self.reply = reply
         self.asks: list[Ask] = []
         self.aborted: list[str] = []
+        self.completed: list[str] = []
+        self.made: dict[str, int] = {}
         self.publish: Callable[[Any], None] = lambda result: None
         self.changed = threading.Condition()
         self.policy, self.version = "fcfs", 1
@@ -69,9 +79,19 @@ class FakeCore:
             return
         tokens = self.reply(ask)[: ask.max_tokens]
         stopped = bool(tokens) and tokens[-1] in ask.stop_tokens
-        for token in tokens:
-            self.publish(step([(ask.request_id, token)]))
+        for i, token in enumerate(tokens):
+            told = None
+            if ask.logprobs is not None:
+                top = tuple((token + k, -0.5 - k) for k in range(ask.logprobs))
+                told = {ask.request_id: TokenLogprobs(-0.5, top)}
+            waits = {ask.request_id: WAITS} if ask.tell_waits and i == 0 else None
+            self.publish(step([(ask.request_id, token)], logprobs=told, waits=waits))
         self.end(ask, "stop" if stopped else "length", len(tokens))
+
+    def make(self, ask: Ask, tokens: list[int]) -> None:
+        """Tokens of a request that goes on."""
+        self.made[ask.request_id] = self.made.get(ask.request_id, 0) + len(tokens)
+        self.publish(step([(ask.request_id, t) for t in tokens]))
 
     def end(
         self, ask: Ask, reason: str, output_tokens: int, outcome: Outcome = Outcome.FINISHED
@@ -90,7 +110,16 @@ class FakeCore:
             self.changed.notify_all()
         ask = next((a for a in self.asks if a.request_id == request_id), None)
         if ask is not None:
-            self.end(ask, "the client left", 0, Outcome.ABORTED)
+            made = self.made.get(request_id, 0)
+            self.end(ask, "the client left", made, Outcome.ABORTED)
+
+    def complete(self, request_id: str) -> None:
+        with self.changed:
+            self.completed.append(request_id)
+            self.changed.notify_all()
+        ask = next((a for a in self.asks if a.request_id == request_id), None)
+        if ask is not None:
+            self.end(ask, "stop", self.made.get(request_id, 0))
 
     def set_policy(self, policy: str, *, who: str, why: str, if_version: int = 0) -> Any:
         if policy not in ("fcfs", "vtc"):
@@ -153,6 +182,12 @@ class FakeTokenizer:
 
     def encode(self, text: str) -> list[int]:
         return [ord(c) for c in text]
+
+    def chat(self, messages: list[dict[str, str]]) -> list[int]:
+        return self.encode("".join(f"{m['role']}:{m['content']}\n" for m in messages))
+
+    def piece(self, token: int) -> bytes:
+        return chr(token).encode("utf-8", "replace") if token != EOS else b""
 
     def stream(self) -> FakeDecoder:
         return FakeDecoder()

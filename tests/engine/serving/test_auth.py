@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hmac
+import json
 
 import pytest
+from click.testing import CliRunner
 
+from engine.cli import keys
 from engine.config import Settings, Tenant
 from engine.errors import ConfigError
+from engine.key_digest import read_key_digest
 from engine.serving import auth
 
 
@@ -97,3 +101,36 @@ def test_a_caller_is_told_apart_by_key_with_digits_that_open_nothing() -> None:
         ("alice", new_digest[:12]),
     ]
     assert ring.caller_of(f"Bearer {old_digest}") is None
+
+
+def test_a_key_may_have_an_end_and_its_successor_none() -> None:
+    (old, old_digest), (new, new_digest) = auth.new_key(), auth.new_key()
+    kept = (f"{old_digest} until 2026-12-31T00:00:00Z", new_digest)
+    ring = auth.KeyRing([Tenant(name="alice", key_sha256=kept)])
+    end = 1798675200.0
+    callers = [ring.caller_of(f"Bearer {k}") for k in (old, new)]
+    assert [c and c.until_unix_s for c in callers] == [end, None]
+    assert [c and c.opens(end - 1) for c in callers] == [True, True]
+    assert [c and c.opens(end) for c in callers] == [False, True]
+
+
+@pytest.mark.parametrize("when", ["", "soon", "2026-13-01", "1798675200"])
+def test_an_end_that_is_no_time_is_refused_without_the_key(when: str) -> None:
+    _, digest = auth.new_key()
+    with pytest.raises(ConfigError, match="is no time") as e:
+        auth.KeyRing([Tenant(name="alice", key_sha256=(f"{digest} until {when}",))])
+    assert digest not in str(e.value)
+
+
+def test_the_command_makes_a_key_that_opens_and_an_end_that_is_read_back() -> None:
+    plain = CliRunner().invoke(keys, ["new"])
+    key, digest = (line.split()[1] for line in plain.stdout.splitlines())
+    assert ring_of(("alice", key)).tenant_of(f"Bearer {key}") is not None
+    assert auth.digest_of(key) == digest
+    made = json.loads(CliRunner().invoke(keys, ["new", "--days", "2", "--json"]).stdout)
+    ring = auth.KeyRing([Tenant(name="alice", key_sha256=(made["key_sha256"],))])
+    caller = ring.caller_of(f"Bearer {made['key']}")
+    assert caller is not None
+    assert caller.until_unix_s is not None
+    assert read_key_digest(made["key_sha256"]).digest == auth.digest_of(made["key"])
+    assert CliRunner().invoke(keys, ["new", "--days", "0"]).exit_code == 2

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.serving import openai
+from engine.serving import bodies, openai
 from engine.serving.answer import refusal as refusal_response
-from engine.serving.openai import ApiError, parse_completion
+from engine.serving.bodies import Asked, parse_chat, parse_completion
+from engine.serving.openai import ApiError
+from engine.serving.shapes import ChatShape, CompletionShape, Part
 
 
-def parse(**body: Any) -> openai.CompletionRequest:
+def parse(**body: Any) -> Asked:
     return parse_completion(json.dumps({"model": "m", "prompt": "hi"} | body).encode())
 
 
@@ -26,7 +28,8 @@ def refusal(**body: Any) -> ApiError:
 
 def test_defaults_are_openais() -> None:
     asked = parse()
-    assert (asked.max_tokens, asked.temperature, asked.stream) == (16, 1.0, False)
+    assert (asked.room(5, 100), asked.temperature, asked.stream) == (16, 1.0, False)
+    assert (asked.n, asked.top_p, asked.stop, asked.logprobs) == (1, 1.0, (), None)
     assert asked.seed is None
     assert not asked.ignore_eos
 
@@ -46,9 +49,26 @@ def test_everything_supported_is_taken() -> None:
         stream=True,
         stream_options={"include_usage": True},
         ignore_eos=True,
+        n=2,
+        top_p=0.5,
+        stop="\n",
+        logprobs=5,
         user="u",
     )
-    assert asked == openai.CompletionRequest("m", (5, 6), 3, 0.0, 7, True, True, True)
+    assert asked == Asked(
+        "m",
+        (5, 6),
+        max_tokens=3,
+        temperature=0.0,
+        top_p=0.5,
+        n=2,
+        stop=("\n",),
+        seed=7,
+        logprobs=5,
+        stream=True,
+        include_usage=True,
+        ignore_eos=True,
+    )
 
 
 @pytest.mark.parametrize("prompt", [["one text"], [[1, 2, 3]]])
@@ -60,12 +80,7 @@ def test_a_list_of_one_prompt_is_that_prompt(prompt: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 2),
-        ("n", True),
         ("best_of", 3),
-        ("top_p", 0.9),
-        ("logprobs", 0),
-        ("stop", "\n"),
         ("echo", True),
         ("suffix", "x"),
         ("frequency_penalty", 0.5),
@@ -83,7 +98,15 @@ def test_what_would_change_the_answer_is_refused_with_name_value_and_what_is_all
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("n", 1), ("top_p", 1.0), ("echo", False), ("stop", [])]
+    ("name", "value"),
+    [
+        ("n", 1),
+        ("top_p", 1.0),
+        ("echo", False),
+        ("stop", []),
+        ("cache_salt", "whatever a client says"),
+        ("prompt_cache_key", "k"),
+    ],
 )
 def test_neutral_values_pass(name: str, value: Any) -> None:
     assert parse(**{name: value}) == parse()
@@ -110,6 +133,18 @@ def test_a_mistyped_parameter_is_refused_with_the_nearest_name() -> None:
         ("temperature", False),
         ("seed", -1),
         ("seed", 1 << 63),
+        ("n", 0),
+        ("n", True),
+        ("n", 9),
+        ("top_p", 1.1),
+        ("top_p", -1),
+        ("logprobs", 6),
+        ("logprobs", True),
+        ("stop", ""),
+        ("stop", ["a", "b", "c", "d", "e"]),
+        ("stop", ["a", 5]),
+        ("stop", "x" * 257),
+        ("stop", {"a": 1}),
         ("stream", "yes"),
         ("ignore_eos", 1),
         ("model", ""),
@@ -173,12 +208,15 @@ def test_no_bytes_make_the_parser_fail_other_than_with_a_400(body: bytes) -> Non
 
 def answered(body: bytes) -> int:
     """The status a caller would read; a refusal must also be possible to write."""
-    try:
-        parse_completion(body)
-    except ApiError as e:
-        json.loads(refusal_response(e).body)
-        return e.status
-    return 200
+    statuses = set()
+    for parser in (parse_completion, parse_chat):
+        try:
+            parser(body)
+            statuses.add(200)
+        except ApiError as e:
+            json.loads(refusal_response(e).body)
+            statuses.add(e.status)
+    return max(statuses)
 
 
 any_text = st.text(st.characters(), max_size=5)  # half a surrogate pair too
@@ -188,12 +226,15 @@ any_json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
     max_leaves=6,
 )
-any_name = st.one_of(st.sampled_from([*openai._TAKEN, *openai._NEUTRAL, "user"]), any_text)
+any_name = st.one_of(
+    st.sampled_from([*bodies.CHAT_KEYS, *bodies.COMPLETION_KEYS, *bodies.CHAT_NEUTRAL]), any_text
+)
 
 
 @given(st.dictionaries(any_name, any_json, max_size=3))
 def test_no_values_make_the_parser_or_its_refusal_fail(odd: dict[str, Any]) -> None:
-    assert answered(json.dumps({"model": "m", "prompt": "hi"} | odd).encode()) in (200, 400)
+    for said in ({"prompt": "hi"}, {"messages": [{"role": "user", "content": "hi"}]}):
+        assert answered(json.dumps({"model": "m"} | said | odd).encode()) in (200, 400)
 
 
 def test_nesting_of_any_depth_is_a_400() -> None:
@@ -217,8 +258,10 @@ def test_an_error_has_openais_shape() -> None:
 
 
 def test_chunks_carry_a_null_usage_only_when_usage_was_asked_for() -> None:
-    assert "usage" not in openai.Shape("i", 1, "m").chunk("t")
-    assert openai.Shape("i", 1, "m", include_usage=True).chunk("t")["usage"] is None
+    for shape in (CompletionShape, ChatShape):
+        assert "usage" not in shape("i", 1, "m", bytes).chunk(Part(0, "t"))
+        told = shape("i", 1, "m", bytes, include_usage=True).chunk(Part(0, "t"))
+        assert told["usage"] is None
 
 
 def test_events_keep_newlines_inside_json() -> None:

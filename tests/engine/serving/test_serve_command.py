@@ -81,6 +81,7 @@ def started(tmp_path: Path, wait: str, before: str = "") -> subprocess.Popen[str
 
         class Processes:
             url = "http://127.0.0.1:1"
+            admin_address = "unix:admin.sock"
             def __init__(self, *a, **k): pass
             def __enter__(self): return self
             def __exit__(self, *a): print("all ended", flush=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from front_bench import ALICE, bench, settings, text_reply
 from serving_fakes import FakeCore
-from test_front import ALICE, bench, settings, text_reply
 
 from engine.clock import TurnedClock
 from engine.scheduling import life

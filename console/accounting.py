@@ -1,0 +1,128 @@
+"""Works out an `Account` from recorded rows: excess waits and who held, over five minutes. Pure.
+
+The same attribution as every other face's (`telemetry.attribution`); judges nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from console.account import CHARGED, EXCESS, Account, TenantNow
+from console.panels import Holder, TenantRow, count
+from console.rows import Rows
+from console.span import Span, key
+from telemetry.attribution import attribute
+from telemetry.baseline import choose_baseline
+from telemetry.records import TenantMinute
+from telemetry.window import Window, window_of
+
+ACCOUNT_S = 300.0
+
+
+def build_account(
+    rows: Rows, span: Span, tenants: Sequence[TenantRow], account_s: float = ACCOUNT_S
+) -> Account | None:
+    """The account of one pool's rows, of the `account_s` up to where the data ends; None where no
+    engine was heard. `span` is that of the last minute, `tenants` its figures."""
+    if not span.engines:
+        return None
+    window = _window(rows, span, account_s)
+    asked = tuple(b for b in window.asked if b.known)
+    baseline = choose_baseline(window)
+    made = attribute(asked, baseline, part=window.part(asked))
+    lines = made.pool(list(made.accounts))
+    held: dict[str, float] = defaultdict(float)
+    apart: dict[str, float] = defaultdict(float)
+    for line in lines:
+        if line.holder.is_tenant:
+            held[line.holder.name] += line.excess_s
+        else:
+            apart[line.holder.kind] += line.excess_s
+    lately = _lately(rows, span.end - account_s)
+    minutes = _in_span(rows, span)
+    out = []
+    for row in tenants:
+        account = made.accounts.get(row.name)
+        line_of = account.top if account is not None else None
+        own = lately.get(row.name, ())
+        out.append(
+            TenantNow(
+                row=row,
+                minutes=minutes.get(row.name, ()),
+                covered_s=span.covered_s,
+                wait_s=account.excess_s if account is not None else 0.0,
+                held_s=held.pop(row.name, 0.0),
+                behind=None
+                if line_of is None or account is None or not line_of.excess_s
+                else Holder(
+                    kind=line_of.holder.kind,
+                    name=line_of.holder.name,
+                    charged_s=line_of.charged_s,
+                    share=line_of.excess_s / account.excess_s,
+                ),
+                behind_reason=line_of.reasons[0][0]
+                if line_of is not None and line_of.reasons
+                else None,
+                missed=count([r.slo_missed for r in own]),
+                eligible=count([r.slo_eligible for r in own]),
+                ttft_counts=_counts(own),
+            )
+        )
+    # Whoever held and has no row of its own any more still belongs to the sum.
+    gone = [TenantNow(row=TenantRow(name=name), held_s=s) for name, s in held.items() if s]
+    listed = {t.name for t in (*out, *gone)}
+    gone += [
+        TenantNow(row=TenantRow(name=name), wait_s=a.excess_s)
+        for name, a in made.accounts.items()
+        if name not in listed and a.excess_s
+    ]
+    return Account(
+        tenants=(*out, *gone),
+        not_tenants=tuple(apart.items()),
+        total_s=sum(line.excess_s for line in lines),
+        basis=EXCESS if baseline.usable else CHARGED,
+        span_s=made.observed_s,
+        no_baseline=baseline.problem,
+        gaps=sum(g.buckets for g in window.gaps()),
+        short=sum(b.short for b in asked[:-1]),
+    )
+
+
+def _window(rows: Rows, span: Span, account_s: float) -> Window:
+    # Before the first bucket nothing is missing: the record begins there.
+    first = min(k[2] for k in span.engines)
+    pool = next(iter(span.engines.values())).pool
+    return window_of(
+        pool,
+        max(first, span.end - account_s),
+        span.end,
+        engine_rows=rows.engines,
+        tenant_rows=rows.tenants,
+        matrix_rows=rows.interference,
+        policies=rows.policies,
+        runs=rows.runs,
+    )
+
+
+def _lately(rows: Rows, start: float) -> Mapping[str, Sequence[TenantMinute]]:
+    out: dict[str, list[TenantMinute]] = defaultdict(list)
+    for r in rows.tenants:
+        if r.bucket_start + r.bucket_s > start:
+            out[r.tenant].append(r)
+    return out
+
+
+def _in_span(rows: Rows, span: Span) -> Mapping[str, tuple[TenantMinute, ...]]:
+    out: dict[str, list[TenantMinute]] = defaultdict(list)
+    for r in rows.tenants:
+        if key(r) in span.window_keys:
+            out[r.tenant].append(r)
+    return {t: tuple(ms) for t, ms in out.items()}
+
+
+def _counts(minutes: Sequence[TenantMinute]) -> tuple[int, ...] | None:
+    there = [r.ttft for r in minutes if r.ttft is not None]
+    if not there:
+        return None
+    return there[0] if len(there) == 1 else tuple(map(sum, zip(*there, strict=True)))

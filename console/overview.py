@@ -1,0 +1,337 @@
+"""The overview: who holds the pool, who is hurt, since when, what changed. Lines, no screen.
+
+`overview_lines` is the whole screen of a size; the screen and `--once` print the same. The words of
+the verdict are its own, never made up here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
+
+from console.cells import clip, width
+from console.formats import ABSENT, clock, day, duration, percent, quantity, whole, zone
+from console.judge import GAP, side_by_side
+from console.lines import (
+    UNICODE,
+    Glyphs,
+    Line,
+    Piece,
+    cut,
+    join,
+    rule,
+    sparkline,
+    spread,
+    stacked,
+    wrap,
+)
+from console.listing import holds_lines, hurt_lines, shown_name
+from console.panels import LIVE, Lamps, Level, Snapshot, over
+from console.table import USUAL
+from console.text import LEVEL_MARKS, REASON_ROLES
+from telemetry.plain import safe as plain
+
+LEAST_CELLS, LEAST_LINES = 40, 10
+FLAT_LINES = 11  # below it only the verdict stands above the lists
+LOW_LINES = 18  # below it the strips make room for the lists
+TALL_LINES = 32
+OLD_TOKEN_S = 2.0
+_LABEL_CELLS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the picture does not say: how to draw it, and how the reader stands to it.
+
+    `banner`: the source does not answer, in its words; `age_s` since when. `held`: paused, the
+    picture is not the newest. `keys` is the last line. `admin`: actions are allowed.
+    """
+
+    glyphs: Glyphs = UNICODE
+    tz: tzinfo | None = None
+    banner: str | None = None
+    age_s: float = 0.0
+    held: bool = False
+    admin: bool = False
+    keys: tuple[Piece, ...] = ()
+
+
+def overview_lines(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, ...]:
+    """The screen, exactly `lines` high and at most `cells` wide; a stale picture is grey."""
+    if cells < LEAST_CELLS or lines < LEAST_LINES:
+        return too_small(cells, lines)
+    foot = (cut(Line(look.keys), cells),) if look.keys else ()
+    head = (header_line(s, cells, look), *banner_lines(look, cells))
+    body = body_lines(s, cells, lines - len(head) - len(foot), look)
+    if s.stale or look.banner is not None:
+        body = tuple(greyed(line) for line in body)
+    blank = (Line(),) * (lines - len(head) - len(body) - len(foot))
+    return (*head, *body, *blank, *foot)[:lines]
+
+
+def too_small(cells: int, lines: int) -> tuple[Line, ...]:
+    words = f"too small: {cells}x{lines}, {LEAST_CELLS}x{LEAST_LINES} at least"
+    parts = wrap(words, max(1, cells))[:lines]
+    return tuple(Line((Piece(p, "warn"),)) for p in parts)
+
+
+def greyed(line: Line) -> Line:
+    """Figures of another time: readable, and not to be taken for those of now."""
+    return Line(tuple(Piece(p.text, "dim") for p in line.pieces))
+
+
+def header_line(s: Snapshot, cells: int, look: Look) -> Line:
+    """Which pool, the three lamps, what time, how old the figures are, what may be done."""
+    lamps = s.lamps
+    engines = f"{lamps.heard}/{lamps.known} engine{'' if lamps.known == 1 else 's'}"
+    missing = lamps.heard < lamps.known or not lamps.known
+    right: list[list[Piece]] = [
+        [Piece(f"{clock(s.now, look.tz)} ", "value"), Piece(zone(s.now, look.tz), "dim")],
+        _mode(s, look),
+        _age(s),
+        _store(lamps),
+        _collector(lamps),
+        [Piece("ADMIN" if look.admin else "RO", "warn" if look.admin else "dim")],
+    ]
+    tail = [p for i, group in enumerate(right) if group for p in ([Piece("  ")] * bool(i) + group)]
+    fixed = sum(width(p.text) for p in tail) + width(engines) + 2
+    title = [Piece("tenantscope", "title"), Piece("  ")] if fixed + 24 < cells else []
+    room = max(4, cells - fixed - sum(width(p.text) for p in title) - 6)
+    pool = ABSENT if s.pool is None else clip(shown_name(s.pool), room, look.glyphs.ellipsis)
+    left = [
+        *title,
+        *([Piece("pool ", "dim")] if cells >= USUAL else []),
+        Piece(pool, "value"),
+        Piece("  "),
+        Piece(engines, "warn" if missing else "dim"),
+    ]
+    return spread(left, tail, cells, "head")
+
+
+def _mode(s: Snapshot, look: Look) -> list[Piece]:
+    if look.held or s.edge is not None:
+        behind = "" if s.edge is None else f" {duration(max(0.0, s.edge - s.now))} back"
+        return [Piece(f"HELD{behind}", "warn")]
+    mode = s.mode.partition(" of ")[0] if s.mode.startswith("REPLAY") else s.mode
+    role = "good" if s.mode == LIVE and not s.stale else "warn" if s.stale else "value"
+    return [Piece(mode, role)]
+
+
+def _age(s: Snapshot) -> list[Piece]:
+    if s.data_at is None:
+        return [Piece("no data", "warn")]
+    if s.stale:
+        return [Piece(f"STALE data {whole(s.data_age_s)}", "warn")]
+    return [Piece(f"data {whole(s.data_age_s)}{'~' if s.provisional else ''}", "dim")]
+
+
+def _store(lamps: Lamps) -> list[Piece]:
+    if lamps.store_down_s is not None:
+        since = f" {whole(lamps.store_down_s)}" if lamps.store_down_s >= 1.0 else ""
+        return [Piece(f"STORE DOWN{since}", "hurt")]
+    return [Piece("PARTIAL", "warn")] if lamps.notes else []
+
+
+def _collector(lamps: Lamps) -> list[Piece]:
+    if lamps.lost is None:
+        return []
+    return [Piece(f"lost {quantity(lamps.lost)}", "hurt" if lamps.lost else "dim")]
+
+
+def banner_lines(look: Look, cells: int) -> tuple[Line, ...]:
+    if look.banner is None:
+        return ()
+    words = f"no fresh figures for {whole(look.age_s)}: {plain(look.banner)}; trying again"
+    text = clip(words, cells - 3, look.glyphs.ellipsis)
+    return (Line((Piece("!! ", "hurt"), Piece(text, "value")), "hurt"),)
+
+
+def body_lines(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, ...]:
+    """All but header, banner and keys, at most `lines`."""
+    strips: tuple[Line, ...] = strips_of(s, cells, look)
+    if lines < LOW_LINES:
+        strips = strips[1:2] if lines >= FLAT_LINES else ()
+    flat = lines < FLAT_LINES
+    most = 2 if flat else 3 if lines < LOW_LINES else 4 if lines < TALL_LINES else 9
+    said = [*note_lines(s.lamps, cells, look), *verdict_part(s, cells, most, look.glyphs.ellipsis)]
+    room = lines - len(said) - len(strips)
+    if s.account is None:
+        return (*said, *strips, Line((Piece("  no engine has been heard yet", "dim"),)))[:lines]
+    since = room // 4 if room >= 10 else 0
+    lists = room - since
+    hurt = hurt_lines(s.account, cells, max(3, lists // 2), look.glyphs)
+    holds = holds_lines(s.account, cells, max(3, lists - len(hurt)), look.glyphs)
+    since = room - len(hurt) - len(holds)
+    ticks = ticker_part(s, cells, since, look) if since >= 2 else ()
+    return (*said, *strips, *hurt, *holds, *ticks)[:lines]
+
+
+def note_lines(lamps: Lamps, cells: int, look: Look) -> tuple[Line, ...]:
+    """What the answer lacks: from whose memory it is, which days could not be read."""
+    if not lamps.notes:
+        return ()
+    down = "from engines, 60 min in memory; " if lamps.store_down_s is not None else ""
+    words = f"{down}{'; '.join(lamps.notes)}"
+    return (cut(Line((Piece("!  ", "warn"), Piece(plain(words), "warn"))), cells,
+                look.glyphs.ellipsis),)  # fmt: skip
+
+
+def verdict_part(s: Snapshot, cells: int, most: int, ellipsis: str = "…") -> tuple[Line, ...]:
+    """Sentences, then exclusions: where not all fit the last line is kept for the exclusions.
+    A quiet pool needs one line."""
+    v = s.verdict
+    split = len(v.lines) - v.excluded
+    mark, role = LEVEL_MARKS[v.level]
+    room = max(10, cells - 3)
+    said = [x for line in v.lines[:split] for x in wrap(plain(line), room)]
+    out = [x for line in v.lines[split:] for x in wrap(plain(line), room)]
+    if v.level is Level.QUIET:
+        out = []
+    if len(said) + len(out) > most:
+        # Each sentence's beginning says more than the whole of the first ones.
+        said = [clip(plain(line), room, ellipsis) for line in v.lines[:split]]
+        out = _heads(v.lines[split:], room) if out else []
+    kept = said[: max(1, most - min(1, len(out)))]
+    shown = [*kept, *out[: max(0, most - len(kept))]]
+    lines = []
+    for i, text in enumerate(shown):
+        strong = role if i == 0 and v.level is not Level.UNKNOWN else "text"
+        lines.append(
+            Line((Piece("   " if i else f"{mark} ", role), Piece(text, strong)), "verdict")
+        )
+    return tuple(lines)
+
+
+def _heads(exclusions: Sequence[str], cells: int) -> list[str]:
+    """Which causes were looked at, without their figures: `NOT engine   NOT adapters`."""
+    heads = [x.partition(":")[0] for line in exclusions for x in line.split(GAP) if x]
+    return [plain(x) for x in side_by_side(heads, cells)]
+
+
+def strips_of(s: Snapshot, cells: int, look: Look) -> tuple[Line, Line, Line]:
+    """The pool's bytes and slots, who waits for what, and the share over time."""
+    return _pool(s, cells, look.glyphs), _wait(s, cells), _shares(s, cells, look.glyphs)
+
+
+def _figure(name: str, value: str, role: str = "value") -> list[Piece]:
+    return [Piece(f"{name} ", "dim"), Piece(value, "dim" if value == ABSENT else role)]
+
+
+def _labelled(label: str, pieces: Sequence[Piece], cells: int) -> Line:
+    return cut(Line((Piece(label.ljust(_LABEL_CELLS), "label"), *pieces)), cells)
+
+
+def _pool(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
+    p = s.strip
+    # So wide that shares and slots still fit beside it on 80 columns.
+    bar = min(44, max(6, cells - 66))
+    held = [
+        (share, fill, role)
+        for share, fill, role in (
+            (p.kv_share, glyphs.fills[0], "kv"),
+            (p.adapter_share, glyphs.fills[1], "adapter"),
+            (p.cached_share, glyphs.fills[2], "cached"),
+            (p.free_share, glyphs.fills[3], "free"),
+        )
+        if share is not None
+    ]
+    drawn = stacked(held, bar) if held else (Piece(glyphs.gap * bar, "dim"),)
+    full = p.running is not None and p.slots is not None and p.running > p.slots - 0.5
+    figures = [
+        _figure("KV", percent(p.kv_share), "kv"),
+        _figure("adapter", percent(p.adapter_share), "adapter"),
+        _figure("cache", percent(p.cached_share), "cached"),
+        _figure("free", percent(p.free_share), "free"),
+        _figure("slots", f"{_whole(p.running)}/{_whole(p.slots)}", "warn" if full else "value"),
+        _figure("preempts", quantity(p.preemptions)),
+        _figure("loads", quantity(p.loads)),
+    ]
+    room = cells - _LABEL_CELLS - bar - 4
+    return _labelled("POOL", (Piece("["), *drawn, Piece("]  "), *join(figures, room)), cells)
+
+
+def _whole(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.0f}"
+
+
+def _wait(s: Snapshot, cells: int) -> Line:
+    """How many wait, by reason: seconds waited in a second are requests waiting on average."""
+    waiting = over(s.wait.total_s, s.covered_s)
+    rates = [(r, seconds / s.covered_s) for r, seconds in s.wait.by_reason if s.covered_s]
+    lead = [Piece(f"{quantity(waiting)}: ", "warn" if waiting else "dim")]
+    if waiting == 0.0:
+        lead = [Piece("nobody waits  ", "dim")]
+    figures = [_figure(r, quantity(n), REASON_ROLES[r]) for r, n in rates if n]
+    age = s.strip.last_token_age_s
+    old = age is not None and age > OLD_TOKEN_S
+    figures += [
+        _figure("oldest", duration(s.wait.oldest_s)),
+        _figure("last token", duration(age), "hurt" if old else "value"),
+        [*_figure("step", duration(s.strip.step_s)),
+         Piece(f" (expected {duration(s.strip.expected_step_s)})", "dim")],
+        [*_figure("out", quantity(s.strip.output_tokens_per_s)), Piece(" tok/s", "dim")],
+    ]  # fmt: skip
+    room = cells - _LABEL_CELLS - width(lead[0].text)
+    return _labelled("WAIT", (*lead, *join(figures, room)), cells)
+
+
+def _shares(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
+    t = s.trend
+    if t is None or t.tenant is None:
+        return _labelled("SHARE", [Piece(ABSENT, "dim")], cells)
+    row = next((r for r in s.tenants if r.name == t.tenant), None)
+    fair = f" (fair {percent(row.fair_share)})" if row and row.fair_share is not None else ""
+    name = clip(shown_name(t.tenant), 16, glyphs.ellipsis)
+    now = t.share[-1] if t.share else None
+    rest = None if now is None else 1.0 - now
+    open_mark = "~" if s.provisional else ""
+    fixed = _LABEL_CELLS + width(name) + 1 + 5 + width(fair) + 3 + len("the rest ") + 5 + 2
+    n = max(4, min(len(t.share), (cells - fixed) // 2))
+    share = t.share[-n:]
+    others = [None if v is None else 1.0 - v for v in share]
+    return _labelled(
+        _minutes(len(share) * t.bucket_s),
+        (
+            Piece(f"{name} ", "named" if t.tenant == s.verdict.named else "value"),
+            Piece(sparkline(share, glyphs) + open_mark, "bar"),
+            Piece(f" {percent(now)}", "value"),
+            Piece(fair, "dim"),
+            Piece("   the rest ", "dim"),
+            Piece(sparkline(others, glyphs) + open_mark, "free"),
+            Piece(f" {percent(rest)}", "value"),
+        ),
+        cells,
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f}min" if seconds >= 60 else f"{seconds:.0f}s"
+
+
+def ticker_part(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, ...]:
+    """What changed and what was alerted, the newest last, under a rule that says since when."""
+    ticks = s.ticker[-(lines - 1) :]
+    since = ticks[0].at if ticks else s.now
+    old = s.now - since > 43_200.0
+    when = day(since, look.tz) if old else f"{datetime.fromtimestamp(since, look.tz):%H:%M}"
+    out = [rule(f"SINCE {when}" if ticks else "SINCE", "", cells, look.glyphs)]
+    for t in ticks:
+        hurt = t.kind in ("fault", "lost", "quarantine", "incident")
+        word = {"policy": "CHANGE", "incident": "ALERT"}.get(t.kind, t.kind.upper())
+        pieces = (
+            Piece(f"{clock(t.at, look.tz)} ", "dim"),
+            Piece(f"{word:<7}", "hurt" if hurt else "phase"),
+            Piece(plain(t.text)),
+        )
+        out.append(cut(Line(pieces), cells, look.glyphs.ellipsis))
+    if not ticks:
+        out.append(Line((Piece("nothing has changed", "dim"),)))
+    return tuple(out)
+
+
+def plain_text(s: Snapshot, cells: int, lines: int, look: Look) -> str:
+    """The overview for a pipe or a log: no blank tail, no keys."""
+    drawn = overview_lines(s, cells, lines, replace(look, keys=()))
+    text = "\n".join(line.plain.rstrip() for line in drawn).rstrip()
+    return text + "\n"

@@ -1,0 +1,137 @@
+"""The thread that asks for pictures: now's again and again, and one of the past when it is wanted.
+
+Owns the thread and what is wanted; what becomes of a picture, the screen says (`tell`). A feed that
+hangs holds up neither the screen nor quitting.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from console.panels import Snapshot
+
+THREAD = "feed"  # the command line looks for this name when it ends
+REST = 4.0  # at least so many times as long as a picture took: a fifth of a core at the most
+LEAVE_S = 4.0  # how long a question under way may still take when the screen is left
+
+
+class Sees(Protocol):
+    """What gives pictures (`console.sight.Sight`): called from one thread, may raise anything."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    def at(self, at: float) -> Snapshot: ...
+
+    def show_pool(self, pool: str | None) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The picture of now."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """The picture of the instant that was wanted."""
+
+    wanted: float
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why there is no picture, in the words of what refused."""
+
+    why: str
+
+
+Told = Now | Then | Trouble
+
+
+class Poller:
+    """`tell` is called on the thread, with one `Told` after the other, until `stop`."""
+
+    def __init__(self, feed: Sees, tell: Callable[[Told], object], period_s: float) -> None:
+        self._feed = feed
+        self._tell = tell
+        self._period_s = period_s
+        self._over = threading.Event()
+        self._wake = threading.Event()
+        self._wanted: float | None = None
+        self._cost_s = 0.0
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def want(self, at: float | None) -> None:
+        """Look at an instant; None: at now alone. Answered as soon as the feed is free."""
+        self._wanted = at
+        self._wake.set()
+
+    def look(self) -> None:
+        """Ask again now, not only when the period is over."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask no more; wait a little for the question under way: a thread inside native code
+        takes the process down with it when the interpreter ends."""
+        self._over.set()
+        self._wake.set()
+
+    def join(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join(LEAVE_S)
+
+    def _run(self) -> None:
+        shown: float | None = None
+        try:
+            while not self._over.is_set():
+                self._wake.clear()
+                wanted = self._wanted
+                if wanted is not None and wanted != shown:
+                    self._say(self._then(wanted))
+                shown = wanted
+                if not self._over.is_set() and not self._wake.is_set():
+                    self._say(self._now())
+                self._wake.wait(pause_s(self._period_s, self._cost_s))
+        finally:
+            self._feed.close()
+
+    def _say(self, told: Told) -> None:
+        if not self._over.is_set():
+            self._tell(told)
+
+    def _now(self) -> Told:
+        began = time.thread_time()
+        try:
+            return Now(self._feed.snapshot())
+        except Exception as e:  # whatever a feed raises is shown; the screen lives on
+            return Trouble(sentence_of(e))
+        finally:
+            self._cost_s = time.thread_time() - began
+
+    def _then(self, at: float) -> Told:
+        try:
+            return Then(at, self._feed.at(at))
+        except Exception as e:  # as above
+            return Trouble(sentence_of(e))
+
+
+def pause_s(period_s: float, cost_s: float) -> float:
+    """How long to wait after a picture that took `cost_s` of a core: a crowd of tenants makes
+    pictures rarer, and not the machine busy."""
+    return max(period_s, REST * cost_s)
+
+
+def sentence_of(error: BaseException) -> str:
+    """An exception as a person reads it: its message, or its kind where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__

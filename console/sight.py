@@ -1,0 +1,265 @@
+"""One picture after the other, from any source: now, at the end of a record, or played again.
+
+Owns the source it opened and opens it again after a failure. Every source gives the same
+`Snapshot`; what differs is only when *now* is (an `Edge`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import tzinfo
+from typing import Protocol
+
+from console.feed import Judge
+from console.formats import day
+from console.gather import Asked, Gathered, Gatherer
+from console.judge import LiveJudge
+from console.panels import LIVE, Snapshot
+from console.rows import Rows
+from console.snapshot import build_snapshot
+from telemetry.window import PoolChoice, pools_of
+
+OPEN_STALE_S = 30.0  # an open minute is sent every ten seconds
+LATE_BUCKETS = 2.5
+RECENT_S = 60.0
+REMEMBERED = 32  # pictures of the past, for stepping to and fro
+
+
+class NothingRecorded(Exception):
+    """The source answers and holds no engine's minutes; says what to do."""
+
+
+class Edge(Protocol):
+    """When now is, and what the screen calls it. `settled`: only what is closed is shown."""
+
+    settled: bool
+
+    def now(self, source: Asked) -> float: ...
+
+    def label(self) -> str: ...
+
+
+class LiveEdge:
+    """Now is now."""
+
+    settled = False
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+
+    def now(self, source: Asked) -> float:
+        return self._clock()
+
+    def label(self) -> str:
+        return LIVE
+
+
+class RecordEdge:
+    """Now is the end of what was recorded, looked up now and then: a store may go on."""
+
+    settled = True
+
+    def __init__(
+        self, tz: tzinfo | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tz = tz
+        self._monotonic = monotonic
+        self._end: float | None = None
+        self._asked_at = 0.0
+
+    def now(self, source: Asked) -> float:
+        if self._end is None or self._monotonic() - self._asked_at > 10.0:
+            self._end = _reach(source)[1]
+            self._asked_at = self._monotonic()
+        return self._end
+
+    def label(self) -> str:
+        return "STORE" if self._end is None else f"STORE {day(self._end, self._tz)}"
+
+
+class ReplayEdge:
+    """Now runs through the record from its beginning, `speed` seconds of it in one."""
+
+    settled = True
+
+    def __init__(self, speed: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Raises ValueError for a speed that is not above 0."""
+        if not 0.0 < speed < float("inf"):
+            raise ValueError(f"a replay's speed must be above 0, got {speed:g}")
+        self._speed = speed
+        self._monotonic = monotonic
+        self._reach: tuple[float, float] | None = None
+        self._began = 0.0
+
+    def now(self, source: Asked) -> float:
+        if self._reach is None:
+            first, last = _reach(source)
+            runs = source.query("read.engine_run", start=0.0, end=last)
+            at = runs.columns.index("bucket_s")
+            bucket_s = max((row[at] or 0.0 for row in runs.rows), default=0.0)
+            # Where the first bucket has just closed, so that the first picture has rows.
+            self._reach = (min(last, first + (bucket_s or 60.0)), last)
+            self._began = self._monotonic()
+        first, last = self._reach
+        return min(last, first + self._speed * (self._monotonic() - self._began))
+
+    def label(self) -> str:
+        return f"REPLAY x{self._speed:g}"
+
+
+def _reach(source: Asked) -> tuple[float, float]:
+    span = source.span()
+    if span is None:
+        raise NothingRecorded(
+            "no engine's minutes are recorded there yet: is it the right store, and does an engine "
+            "send to it?"
+        )
+    return span
+
+
+class Sight:
+    """The console's feed. `opening` opens the source, and again after a failure; called, like all
+    of this, from one thread. `pool` None shows the pool heard last."""
+
+    def __init__(
+        self,
+        opening: Callable[[], Asked],
+        edge: Edge,
+        *,
+        pool: str | None = None,
+        tz: tzinfo | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        phase: Callable[[], str | None] = lambda: None,
+        recent_s: float = RECENT_S,
+    ) -> None:
+        self._opening = opening
+        self._edge = edge
+        self._pool = pool
+        self._tz = tz
+        self._monotonic = monotonic
+        self._phase = phase
+        self._recent_s = recent_s
+        self._source: Asked | None = None
+        self._gatherer: Gatherer | None = None
+        self._last: tuple[tuple[object, ...], Snapshot] | None = None
+        self._past: OrderedDict[tuple[float, str | None], Snapshot] = OrderedDict()
+        self._down_since: float | None = None
+
+    def show_pool(self, pool: str | None) -> None:
+        """Look at another pool from the next picture on."""
+        self._pool = pool
+
+    def snapshot(self) -> Snapshot:
+        """The picture of now. Raises whatever the source raises, and has let go of it then."""
+        try:
+            source, gatherer = self._opened()
+            now = self._edge.now(source)
+            gathered = gatherer.now(now, still=self._edge.settled)
+        except BaseException:
+            self.close()
+            raise
+        return self._now(gathered, now)
+
+    def at(self, at: float) -> Snapshot:
+        """The picture as it was at an instant (unix seconds), by what was recorded for good. A
+        later one than now is now's."""
+        known = self._past.get((at, self._pool))
+        if known is not None:
+            return known
+        try:
+            source, gatherer = self._opened()
+            edge = self._edge.now(source)
+            gathered = gatherer.past(min(at, edge))
+        except BaseException:
+            self.close()
+            raise
+        made = self._built(gathered, min(at, edge), settled=True, edge=edge)
+        self._past[at, self._pool] = made
+        while len(self._past) > REMEMBERED:
+            self._past.popitem(last=False)
+        return made
+
+    def close(self) -> None:
+        """Let go of the source; the next picture opens it again."""
+        source, self._source, self._gatherer = self._source, None, None
+        if source is not None:
+            source.close()
+
+    def _opened(self) -> tuple[Asked, Gatherer]:
+        if self._source is None or self._gatherer is None:
+            self._source = self._opening()
+            self._gatherer = Gatherer(self._source, self._monotonic)
+            self._last = None
+        return self._source, self._gatherer
+
+    def _now(self, gathered: Gathered, now: float) -> Snapshot:
+        """Where nothing is new only the time goes on: the figures are those of before."""
+        self._note_store(gathered)
+        settled = self._edge.settled
+        rows = gathered.rows.as_of(now) if settled else gathered.rows
+        self._settle_on_a_pool(rows)
+        closed = max((r.bucket_start for r in rows.engines), default=0.0) if settled else 0.0
+        # Not the notes: a worker that is silent says every second for how long.
+        same = (gathered.revision, gathered.store_down, self._pool, self._phase(), closed)
+        if self._last is not None and self._last[0] == same:
+            was = self._last[1]
+            made = replace(
+                was,
+                now=now,
+                stale=was.data_at is None or now - was.data_at > self._stale_after(gathered, was),
+                lamps=replace(was.lamps, store_down_s=self._down_s(), notes=gathered.notes),
+            )
+        else:
+            made = self._built(replace(gathered, rows=rows), now, settled=False, edge=None)
+        self._last = (same, made)
+        return made
+
+    def _built(
+        self, gathered: Gathered, at: float, *, settled: bool, edge: float | None
+    ) -> Snapshot:
+        rows = gathered.rows
+        self._settle_on_a_pool(rows)
+        judge: Judge = LiveJudge(recent_s=self._recent_s, pool=self._pool, tz=self._tz)
+        made = build_snapshot(
+            rows,
+            at,
+            pool=self._pool,
+            mode=self._edge.label(),
+            phase=self._phase() if not settled else None,
+            verdict=judge(rows, at) if rows.engines else None,
+            accounted=True,
+            notes=gathered.notes,
+            store_down_s=self._down_s() if gathered.store_down else None,
+            edge=edge,
+        )
+        stale = made.data_at is None or at - made.data_at > self._stale_after(gathered, made)
+        return replace(made, stale=stale)
+
+    def _settle_on_a_pool(self, rows: Rows) -> None:
+        """Where nobody has chosen, the one heard last first: the screen does not go to and fro.
+        Raises PoolChoice where the one chosen has no rows and others do."""
+        pools = pools_of(rows.engines)
+        if self._pool is None:
+            newest = max(rows.engines, key=lambda r: r.bucket_start, default=None)
+            self._pool = newest.pool if newest is not None else None
+        elif pools and self._pool not in pools:
+            listed = ", ".join(map(repr, pools))
+            raise PoolChoice(f"no pool {self._pool!r} was heard lately; there is {listed}")
+
+    def _stale_after(self, gathered: Gathered, picture: Snapshot) -> float:
+        if picture.edge is not None or self._edge.settled:
+            return LATE_BUCKETS * gathered.bucket_s
+        # Without an open minute the newest one is up to a minute old before the next is closed.
+        return OPEN_STALE_S + (0.0 if picture.provisional else gathered.bucket_s)
+
+    def _note_store(self, gathered: Gathered) -> None:
+        if not gathered.store_down:
+            self._down_since = None
+        elif self._down_since is None:
+            self._down_since = self._monotonic()
+
+    def _down_s(self) -> float | None:
+        return None if self._down_since is None else self._monotonic() - self._down_since

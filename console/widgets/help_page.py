@@ -1,0 +1,32 @@
+"""The console's help: every key and every word, made of the keys themselves. Scrolls where it is
+longer than the screen; any other key closes it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+
+from console.keys import help_lines
+from console.widgets.lines import Lines
+
+
+class HelpPage(ModalScreen[None]):
+    """Over the picture, which goes on behind it."""
+
+    SCROLLING: ClassVar[frozenset[str]] = frozenset(
+        {"up", "down", "pageup", "pagedown", "home", "end"}
+    )
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Lines(help_lines, id="help")
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key not in self.SCROLLING:
+            event.stop()
+            event.prevent_default()
+            self.dismiss(None)

@@ -1,0 +1,110 @@
+"""What an operator's act says beside what it is, and whether it may be. Pure; changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.config import Settings
+from engine.errors import EngineError
+from engine.serving.overlay import ChangeRefused, Overlay
+
+DEFAULT_TTL_S = 3_600.0
+LONGEST_TTL_S = 366 * 86_400.0
+LONGEST_TEXT = 500
+
+
+class VersionMoved(EngineError):
+    """Somebody else has changed something since the caller looked."""
+
+
+class WorkerSilent(EngineError):
+    """The pool's worker does not answer. Trying later can help."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What every act says beside what it is."""
+
+    who: str
+    why: str = ""
+    if_version: int = 0
+    ttl_s: float = 0.0
+    permanent: bool = False
+    dry_run: bool = False
+    engine: str = ""
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of an act. `ok` False: the engine refused it, and `detail` says why."""
+
+    version: int
+    dry_run: bool
+    effect: str
+    until_unix_s: float | None
+    ok: bool
+    detail: str
+
+
+def check(act: Act, settings: Settings, overlay: Overlay) -> None:
+    """Scope, words and version. Raises ChangeRefused, VersionMoved."""
+    if act.engine and act.engine != settings.engine:
+        raise ChangeRefused(
+            f"engine {act.engine!r}: this is {settings.engine!r}; nothing was changed"
+        )
+    if act.pool and act.pool != settings.pool:
+        raise ChangeRefused(
+            f"pool {act.pool!r}: this engine serves {settings.pool!r}; nothing was changed"
+        )
+    for name, text in (("who", act.who), ("reason", act.why)):
+        if len(text) > LONGEST_TEXT or not text.isprintable():
+            raise ChangeRefused(
+                f"{name}: expected up to {LONGEST_TEXT} printable characters on one line"
+            )
+    if not act.who:
+        raise ChangeRefused("who: say who makes the change; it is written down beside it")
+    version = overlay.version
+    if act.if_version and act.if_version != version:
+        last = next((c for c in reversed(overlay.changes)), None)
+        by = f" (last: {last.what}, by {last.who})" if last is not None else ""
+        raise VersionMoved(
+            f"version {act.if_version} is no longer in force, {version} is{by}: look again"
+        )
+
+
+def until(act: Act, now_s: float) -> float | None:
+    """When a change ends by itself. Raises ChangeRefused."""
+    if act.permanent:
+        if act.ttl_s:
+            raise ChangeRefused("a change is permanent, or has a --ttl: not both")
+        if not act.why.strip():
+            raise ChangeRefused("a permanent change needs a --reason")
+        return None
+    ttl_s = act.ttl_s or DEFAULT_TTL_S
+    if not 0 < ttl_s <= LONGEST_TTL_S:
+        raise ChangeRefused(f"ttl {ttl_s:g} s: expected above 0 and at most {LONGEST_TTL_S:.0f} s")
+    return now_s + ttl_s
+
+
+def confined(folder: str, settings: Settings, config: Path | None) -> str:
+    """The folder's real path, inside one that the settings stand in or name already. Raises
+    ChangeRefused."""
+    roots = [Path(f).parent.resolve() for _, f in settings.adapters]
+    if config is not None:
+        roots.insert(0, config.parent.resolve())
+    if not roots:
+        raise ChangeRefused(
+            "this engine knows no folder to take adapters from: name one in the settings"
+        )
+    try:
+        path = (roots[0] / folder).resolve()
+    except (OSError, ValueError):
+        raise ChangeRefused(f"folder {folder!r} is no path") from None
+    if not any(path.is_relative_to(root) for root in roots):
+        within = ", ".join(sorted({str(r) for r in roots}))
+        raise ChangeRefused(f"folder {folder!r} is outside of where adapters may be: {within}")
+    return str(path)

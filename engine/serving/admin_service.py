@@ -1,0 +1,245 @@
+"""The operator's gRPC service: words in, words out. Decides nothing (the desk does); owns no port.
+
+Every method needs the role operator: `ROLES` names each, and one that is not in it cannot be
+served (`telemetry.service.methods.gather`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import grpc
+
+from engine.between_steps import StepStuck
+from engine.config import Settings, Tenant
+from engine.errors import ConfigError, EngineError
+from engine.scheduling.quota import QuotaView
+from engine.serving.admin_act import Act, Done, VersionMoved, WorkerSilent
+from engine.serving.admin_client import LATER
+from engine.serving.admin_desk import AdminDesk
+from engine.serving.overlay import CHANGEABLE, ChangeRefused, served
+from telemetry.proto import tenantscope_pb2 as pb
+from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
+from telemetry.service.methods import Collected, Served
+from telemetry.service.roles import Finder, Role, bearer
+
+SERVICE = "tenantscope.v1.Admin"
+_METHODS = (
+    "Show", "SetTenant", "DrainTenant", "ResumeTenant", "PreemptTenant", "LoadAdapter",
+    "UnloadAdapter", "ReloadAdapter", "PinAdapter", "UnpinAdapter", "AbortRequest", "SetPolicy",
+    "ReloadConfig", "Undo",
+)  # fmt: skip
+ROLES = {f"/{SERVICE}/{method}": Role.OPERATOR for method in _METHODS}
+_log = logging.getLogger(__name__)
+_CODES = (
+    (VersionMoved, grpc.StatusCode.ABORTED),
+    (ChangeRefused, grpc.StatusCode.INVALID_ARGUMENT),
+    (ConfigError, grpc.StatusCode.INVALID_ARGUMENT),
+    (WorkerSilent, grpc.StatusCode.UNAVAILABLE),
+    (StepStuck, grpc.StatusCode.UNAVAILABLE),
+)
+
+
+class Levels(Protocol):
+    """The door's counts, by tenant; asked for off the HTTP loop."""
+
+    def views(self, tenants: Iterable[str]) -> dict[str, QuotaView]: ...
+
+
+class AdminService(pb_grpc.AdminServicer):
+    def __init__(self, desk: AdminDesk, levels: Levels, tokens: Finder | None = None) -> None:
+        """`tokens` None: whoever reaches the socket is its owner."""
+        self._desk = desk
+        self._levels = levels
+        self._tokens = tokens
+
+    def as_served(self) -> Served:
+        """Handler and roles, as `gather` takes them."""
+        collected = Collected()
+        pb_grpc.add_AdminServicer_to_server(self, collected)  # type: ignore[no-untyped-call]
+        return collected.handlers[0], ROLES
+
+    # -- looking
+
+    def Show(
+        self, request: pb.AdminShowRequest, context: grpc.ServicerContext
+    ) -> pb.AdminShowReply:
+        desk = self._desk
+        now, overlay = desk.in_force, desk.overlay
+        settings = now.settings
+        reply = pb.AdminShowReply(
+            engine=settings.engine,
+            pool=settings.pool,
+            version=overlay.version,
+            policy=settings.policy,
+        )
+        try:
+            worker = desk.look()
+            reply.policy_version = worker.policy_version
+            reply.adapters.extend(worker.adapters)
+            present = {t.tenant: t for t in worker.tenants}
+        except EngineError as e:
+            reply.worker, present = str(e), {}
+        levels = self._levels.views(t.name for t in settings.tenants)
+        for tenant in served(now).tenants:
+            row = _row(tenant, desk.base, levels.get(tenant.name))
+            row.draining = tenant.name in now.draining
+            there = present.get(tenant.name)
+            if there is not None:
+                row.running, row.waiting = there.running, there.waiting
+            reply.tenants.append(row)
+        for c in overlay.changes:
+            reply.changes.add(
+                number=c.number,
+                at_unix_s=c.at_unix_s,
+                until_unix_s=c.until_unix_s or 0.0,
+                who=c.who,
+                why=c.why,
+                what=c.what,
+                state=c.state,
+            )
+        return reply
+
+    # -- acts
+
+    def SetTenant(
+        self, request: pb.SetTenantRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        values = dict(request.values)
+        return self._do(
+            request.act, context, lambda a: self._desk.set_tenant(a, request.tenant, values)
+        )
+
+    def DrainTenant(
+        self, request: pb.AdminTenantRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.drain(a, request.tenant))
+
+    def ResumeTenant(
+        self, request: pb.AdminTenantRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.resume(a, request.tenant))
+
+    def PreemptTenant(
+        self, request: pb.AdminTenantRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.preempt(a, request.tenant))
+
+    def LoadAdapter(
+        self, request: pb.AdminAdapterRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        tenants = tuple(request.tenants)
+        return self._do(
+            request.act,
+            context,
+            lambda a: self._desk.load(a, request.adapter, request.folder, tenants),
+        )
+
+    def UnloadAdapter(
+        self, request: pb.AdminAdapterRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.unload(a, request.adapter))
+
+    def ReloadAdapter(
+        self, request: pb.AdminAdapterRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(
+            request.act, context, lambda a: self._desk.reload_adapter(a, request.adapter)
+        )
+
+    def PinAdapter(
+        self, request: pb.AdminAdapterRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.pin(a, request.adapter))
+
+    def UnpinAdapter(
+        self, request: pb.AdminAdapterRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.unpin(a, request.adapter))
+
+    def AbortRequest(
+        self, request: pb.AdminAbortRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.abort(a, request.request_id))
+
+    def SetPolicy(
+        self, request: pb.AdminPolicyRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(request.act, context, lambda a: self._desk.set_policy(a, request.policy))
+
+    def ReloadConfig(
+        self, request: pb.AdminReloadRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(
+            request.act, context, lambda a: self._desk.reload_config(a, request.allow_lifts)
+        )
+
+    def Undo(self, request: pb.AdminUndoRequest, context: grpc.ServicerContext) -> pb.AdminReply:
+        return self._do(request.act, context, self._desk.undo)
+
+    # -- parts
+
+    def _do(
+        self, act: pb.Act, context: grpc.ServicerContext, do: Callable[[Act], Done]
+    ) -> pb.AdminReply:
+        try:
+            done = do(self._act(act, context))
+        except EngineError as e:
+            code = next(
+                (code for kind, code in _CODES if isinstance(e, kind)),
+                grpc.StatusCode.FAILED_PRECONDITION,
+            )
+            begins = LATER if code is grpc.StatusCode.UNAVAILABLE else ""
+            context.abort(code, f"{begins}{e}")
+        settings = self._desk.base
+        result = pb.EngineResult(
+            engine=settings.engine, pool=settings.pool, ok=done.ok, detail=done.detail
+        )
+        return pb.AdminReply(
+            version=done.version,
+            dry_run=done.dry_run,
+            effect=done.effect,
+            until_unix_s=done.until_unix_s or 0.0,
+            results=[result],
+        )
+
+    def _act(self, act: pb.Act, context: grpc.ServicerContext) -> Act:
+        return Act(
+            who=self._who(act.who, context),
+            why=act.why,
+            if_version=act.if_version,
+            ttl_s=act.ttl_s,
+            permanent=act.permanent,
+            dry_run=act.dry_run,
+            engine=act.engine,
+            pool=act.pool,
+        )
+
+    def _who(self, said: str, context: grpc.ServicerContext) -> str:
+        """Who a caller says it is, and beside it what its token is called: that is known."""
+        if self._tokens is None:
+            return said
+        token = bearer(context.invocation_metadata())
+        grant = self._tokens.find(token) if token is not None else None
+        note = grant.note if grant is not None and grant.note else "unnamed"
+        return f"{said} (token {note})" if said else f"token {note}"
+
+
+def _row(tenant: Tenant, base: Settings, view: QuotaView | None) -> pb.AdminTenant:
+    was = base.tenant(tenant.name)
+    changed = [k for k in CHANGEABLE if was is None or getattr(was, k) != getattr(tenant, k)]
+    return pb.AdminTenant(
+        tenant=tenant.name,
+        rpm=tenant.rpm,
+        tpm=tenant.tpm,
+        concurrency=tenant.concurrency,
+        weight=tenant.weight,
+        tier=tenant.tier,
+        rpm_left=None if view is None else view.rpm_level,
+        tpm_left=None if view is None else view.tpm_level,
+        under_way=0 if view is None else view.concurrency,
+        overridden=changed,
+        adapters=tenant.adapters,
+    )

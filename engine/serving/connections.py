@@ -1,0 +1,144 @@
+"""The front's side of a connection: how long a caller may dawdle, how many may be there at once.
+
+Owns timers and refusals below HTTP's own; reads no request. uvicorn waits for ever for a head that
+comes a byte at a time, and for a reader who does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from engine.serving import openai
+from engine.serving.openai import ApiError
+
+HEAD_BYTES = 64 << 10
+HEAD_S = 10.0  # from the connection, or the last answer's end, to the end of a request's head
+UNREAD_S = 30.0  # a reader who takes nothing for so long has gone
+MOST_CONNECTIONS = 4096
+_SPARE_FILES = 256  # beside connections: sockets, pipes, modules being read
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 for callers of any speed, none of whom may stay for nothing."""
+
+    head_s = HEAD_S
+    unread_s = UNREAD_S
+    most = MOST_CONNECTIONS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            self._refuse(
+                ApiError(
+                    503,
+                    f"{self.most} connections are open already: try again in a moment",
+                    kind="service_unavailable",
+                    code="too_many_connections",
+                    headers={"Retry-After": "1"},
+                )
+            )
+            return
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_timer = _stopped(self._head_timer)
+        self._read_timer = _stopped(self._read_timer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return  # what follows a refusal is for nobody
+        super().data_received(data)
+        self._watch_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(self.unread_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read_timer = _stopped(self._read_timer)
+
+    def send_400_response(self, msg: str) -> None:
+        """Bytes that are no HTTP, or a head that is too large: said as every other refusal."""
+        self._refuse(
+            ApiError(
+                400,
+                "this is no HTTP request, or its head is too large: send HTTP/1.1 with "
+                f"headers of less than {HEAD_BYTES} bytes",
+                code="invalid_http",
+            )
+        )
+
+    def _watch_head(self) -> None:
+        """The timer runs while nothing is being answered: it is not wound up again by a byte."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering or self.transport.is_closing():
+            self._head_timer = _stopped(self._head_timer)
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._head_timer = None
+        if self.cycle is None and self.conn.their_state is h11.IDLE and not self._came():
+            self.transport.close()  # a connection that was never used is owed no answer
+            return
+        self._refuse(
+            ApiError(
+                408,
+                f"the request was not complete within {self.head_s:g} s: send it at once",
+                code="request_timeout",
+            )
+        )
+
+    def _came(self) -> bool:
+        return bool(self.conn.trailing_data[0])
+
+    def _refuse(self, error: ApiError) -> None:
+        """Say it if HTTP still allows an answer, and close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = openai.encoded(error.body())
+            headers = error.headers | {
+                "content-type": "application/json",
+                "content-length": str(len(body)),
+                "connection": "close",
+            }
+            response = h11.Response(
+                status_code=error.status,
+                headers=[(k.lower().encode(), v.encode()) for k, v in headers.items()],
+            )
+            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """No timer, whether there was one or not."""
+    if timer is not None:
+        timer.cancel()
+    return None
+
+
+def allow_many_files(most: int = MOST_CONNECTIONS + _SPARE_FILES) -> int:
+    """Raise this process's own limit of open files as far as it may; returns what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return soft

@@ -1,0 +1,396 @@
+"""The console under keys, clicks, sizes and a source that fails; pictures are handed to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from datetime import UTC
+
+import pytest
+
+from console.app import ConsoleApp, Heard
+from console.command import read_time
+from console.keys import BOTH, KEYS, OVERVIEW, TABLE, help_lines, key_line
+from console.panels import Snapshot
+from console.poller import Now, Poller, Then, Trouble, pause_s
+from console.settings import ConsoleSettings
+from console.widgets.help_page import HelpPage
+from tests.console import rows as made
+from tests.console.test_overview import END, picture
+
+CALM = picture(made.calm(), made.T0 + 120.0)
+HURT = picture()
+
+
+class Mute:
+    """A feed that never answers: the test says what the screen hears."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.pools: list[str | None] = []
+        self.wanted: list[float] = []
+
+    def snapshot(self) -> Snapshot:
+        self.over.wait()
+        raise ConnectionError("over")
+
+    def at(self, at: float) -> Snapshot:
+        self.wanted.append(at)
+        return replace(CALM, now=at, edge=END)
+
+    def show_pool(self, pool: str | None) -> None:
+        self.pools.append(pool)
+
+    def close(self) -> None:
+        self.over.set()
+
+
+class Turned:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def app_of(feed=None, **more) -> ConsoleApp:
+    mute = Mute() if feed is None else feed
+    return ConsoleApp(mute, read_time=read_time, tz=UTC, **more)
+
+
+def shown(app: ConsoleApp) -> list[str]:
+    return [line.plain.rstrip() for line in app._body.shown]
+
+
+async def hear(app, pilot, told) -> None:
+    app.post_message(Heard(told))
+    await pilot.pause()
+    await pilot.pause()
+
+
+def scene(size=(80, 24), feed=None, **more):
+    """Run a test's body on a screen of a size; what never ends fails."""
+
+    def decorate(body):
+        async def play():
+            app = app_of(feed() if feed else None, **more)
+            async with app.run_test(size=size) as pilot:
+                try:
+                    await body(app, pilot)
+                finally:
+                    app._feed.close()
+
+        def test():
+            asyncio.run(asyncio.wait_for(play(), 40))
+
+        test.__name__ = body.__name__
+        test.__doc__ = body.__doc__
+        return test
+
+    return decorate
+
+
+@scene()
+async def test_the_first_paint_waits_for_nobody(app, pilot):
+    assert shown(app)[0] == "tenantscope  no figures yet"
+    await hear(app, pilot, Now(HURT))
+    assert shown(app)[1].startswith("!! 3 HURT since 08:02:00")
+
+
+@scene()
+async def test_a_opens_every_tenant_and_closes_it_again(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("a")
+    assert shown(app)[2].startswith("─ALL  4 tenants  sort share down")
+    await pilot.press("escape")
+    assert shown(app)[8].startswith("─HURT")
+
+
+@scene()
+async def test_sort_group_reverse_and_scroll_change_the_table(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("a", "g")
+    assert "columns asked" in shown(app)[2]
+    await pilot.press("s", "r")
+    assert "up" in shown(app)[2].split()
+    await pilot.press("S", "down", "down")
+    assert any("others (2)" in line for line in shown(app))
+    await pilot.press("pageup")
+    assert not any("others" in line for line in shown(app))
+
+
+@scene()
+async def test_a_click_on_a_heading_sorts_by_it_and_again_the_other_way(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("a")
+    at = shown(app)[3].index("oldest")
+    await pilot.click("#body", offset=(at, 3))
+    await pilot.pause()
+    assert "sort oldest down" in shown(app)[2]
+    await pilot.click("#body", offset=(at, 3))
+    await pilot.pause()
+    assert "sort oldest up" in shown(app)[2]
+
+
+@scene()
+async def test_a_filter_is_typed_and_one_that_cannot_be_used_stays_with_its_reason(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("slash", *"(a+)+$", "enter")
+    await pilot.pause()
+    assert app._asking == "filter"
+    assert [n.message for n in app._notifications]
+    await pilot.press(*["backspace"] * 6, *"!acme", "enter")
+    await pilot.pause()
+    assert app._asking == ""
+    assert "3 of 4 tenants  filter !acme" in shown(app)[2]
+    await pilot.press("q")
+    await pilot.pause()
+    assert not app.is_running
+
+
+@scene()
+async def test_space_holds_the_picture_while_figures_are_still_collected(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("space")
+    later = replace(HURT, now=END + 30.0)
+    await hear(app, pilot, Now(later))
+    assert app.picture.now == END
+    assert "HELD 30s back" in shown(app)[0]
+    await pilot.press("space")
+    await pilot.pause()
+    assert (app.picture.now, "LIVE" in shown(app)[0]) == (END + 30.0, True)
+
+
+def until(pilot, true):
+    async def wait():
+        while not true():
+            await pilot.pause(0.01)
+
+    return wait()
+
+
+class Answering(Mute):
+    """A feed that gives the newest picture, and those of the past."""
+
+    def snapshot(self) -> Snapshot:
+        return HURT
+
+
+QUICK = ConsoleSettings(period_s=0.2)
+
+
+@scene(feed=Answering, settings=QUICK)
+async def test_the_arrows_step_by_buckets_and_the_edge_is_reached_again(app, pilot):
+    await until(pilot, lambda: app.picture is not None)
+    await pilot.press("left", "left")
+    await until(pilot, lambda: app.picture.now == END - 20.0)
+    assert "HELD 20s back" in shown(app)[0]
+    await pilot.press("right")
+    await until(pilot, lambda: app.picture.now == END - 10.0)
+    await pilot.press("right")
+    await until(pilot, lambda: app.picture.edge is None)
+    assert "LIVE" in shown(app)[0]
+    await pilot.press("right")
+    await pilot.pause()
+    assert app.picture.edge is None
+
+
+@scene(feed=Answering, settings=QUICK)
+async def test_t_goes_to_a_time_and_what_is_no_time_stays_with_its_reason(app, pilot):
+    await until(pilot, lambda: app.picture is not None)
+    await pilot.press("t", *"noon-ish", "enter")
+    await pilot.pause()
+    assert app._asking == "time"
+    assert any("is no time" in n.message for n in app._notifications)
+    await pilot.press(*["backspace"] * 8, *"1m ago", "enter")
+    await until(pilot, lambda: app.picture.now == END - 60.0)
+    await pilot.press("t", *"end", "enter")
+    await until(pilot, lambda: app.picture.edge is None)
+
+
+@scene(feed=Answering, settings=QUICK, at=END - 30.0)
+async def test_it_can_begin_in_the_past(app, pilot):
+    await until(pilot, lambda: app.picture is not None and app.picture.edge is not None)
+    assert app.picture.now == END - 30.0
+    await pilot.press("end")
+    await until(pilot, lambda: app.picture.edge is None)
+
+
+@scene()
+async def test_a_source_that_fails_leaves_its_last_picture_grey_under_a_banner(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await hear(app, pilot, Trouble("connection \x1b[31mrefused"))
+    assert shown(app)[1].startswith("!! no fresh figures for")
+    assert "connection \\x1b[31mrefused; trying again" in shown(app)[1]
+    assert {p.role for line in app._body.shown[2:-1] for p in line.pieces} == {"dim"}
+    await hear(app, pilot, Now(HURT))
+    assert shown(app)[1].startswith("!! 3 HURT")
+
+
+def test_a_source_that_says_nothing_is_said_to_be_silent():
+    clock = Turned()
+
+    @scene(monotonic=clock)
+    async def silent(app, pilot):
+        await hear(app, pilot, Now(HURT))
+        clock.now = 42.0
+        app.check_feed()
+        assert shown(app)[1].startswith("!! no fresh figures for 42s: the source does not answer")
+
+    silent()
+
+
+@scene()
+async def test_an_answer_about_another_instant_than_wanted_is_not_shown(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await hear(app, pilot, Then(END - 50.0, CALM))
+    assert app.picture is HURT
+
+
+@scene()
+async def test_p_goes_round_the_pools_and_says_where_there_is_one(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("p")
+    await pilot.pause()
+    assert any("one pool" in n.message for n in app._notifications)
+    await hear(app, pilot, Now(replace(HURT, pools=("main", "other"))))
+    await pilot.press("p")
+    assert app._feed.pools == ["other"]
+
+
+@scene()
+async def test_help_is_made_of_the_keys_and_any_key_closes_it(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("question_mark")
+    await pilot.pause()
+    assert isinstance(app.screen, HelpPage)
+    await pilot.press("down")
+    assert isinstance(app.screen, HelpPage)
+    await pilot.press("x")
+    await pilot.pause()
+    assert not isinstance(app.screen, HelpPage)
+
+
+@pytest.mark.parametrize("cells", [40, 78, 120, 160])
+def test_help_tells_every_key_and_no_line_is_too_wide(cells):
+    lines = help_lines(cells, 24)
+    text = "\n".join(line.plain for line in lines)
+    assert all(line.width <= cells for line in lines)
+    assert all(key.long[:20] in text for key in KEYS)
+
+
+def test_every_key_has_its_action_and_no_key_two():
+    names = [n for key in KEYS for n in key.keys.split(",")]
+    assert len(names) == len(set(names))
+    assert all(hasattr(ConsoleApp, f"action_{key.action}") for key in KEYS)
+    bound = {b.key for b in ConsoleApp.BINDINGS}
+    assert {key.keys for key in KEYS} <= bound
+
+
+@pytest.mark.parametrize("where", [OVERVIEW, TABLE])
+def test_the_last_line_tells_only_keys_that_work_there_and_fits(where):
+    for cells in (40, 80, 160):
+        line = "".join(p.text for p in key_line(where, cells))
+        assert len(line) <= cells
+        shorts = {k.short for k in KEYS if k.rank and k.where not in (BOTH, where)}
+        assert not shorts & set(line.split())
+
+
+@scene()
+async def test_the_palette_has_every_action_and_every_column(app, pilot):
+    commands = {c.title for c in app.get_system_commands(app.screen)}
+    for key in KEYS:
+        if key.action not in ("palette", "leave"):
+            assert f"{key.short or key.long} ({key.shown})" in commands
+    assert {"columns: slo", "sort by vtc_gap_s"} <= commands
+    await hear(app, pilot, Now(HURT))
+    chosen = next(c for c in app.get_system_commands(app.screen) if c.title == "sort by failed")
+    chosen.callback()
+    await pilot.pause()
+    assert "sort failed down" in shown(app)[2]
+
+
+@scene()
+async def test_a_storm_of_sizes_leaves_the_right_picture(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    for size in [(30, 5), (200, 60), (41, 11), (39, 30), (120, 9), (1, 1), (160, 45), (80, 24)] * 3:
+        await pilot.resize_terminal(*size)
+    await pilot.pause()
+    assert len(shown(app)) == 24
+    assert shown(app)[1].startswith("!! 3 HURT")
+    await pilot.resize_terminal(39, 24)
+    await pilot.pause()
+    assert shown(app)[0].startswith("too small: 39x24")
+
+
+@scene()
+async def test_ctrl_c_is_told_from_quitting(app, pilot):
+    await pilot.press("ctrl+c")
+    await pilot.pause()
+    assert (app.interrupted, app.is_running) == (True, False)
+
+
+def test_without_colour_the_marks_say_the_same(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    @scene()
+    async def grey(app, pilot):
+        assert app.no_color
+        await hear(app, pilot, Now(HURT))
+        assert [x[:2] for x in shown(app)[9:13]] == ["!!", "!!", "!!", "* "]
+
+    grey()
+
+
+def test_the_thread_asks_for_now_and_for_the_instant_wanted_once():
+    told: list[object] = []
+    enough = threading.Event()
+
+    class Feed(Answering):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    feed = Feed()
+
+    def tell(x: object) -> None:
+        told.append(x)
+        if sum(isinstance(t, Now) for t in told) >= 3:
+            enough.set()
+
+    poller = Poller(feed, tell, 0.001)
+    poller.want(END - 10.0)
+    poller.start()
+    assert enough.wait(20)
+    poller.stop()
+    poller.join()
+    assert feed.wanted == [END - 10.0]
+    assert sum(isinstance(t, Then) for t in told) == 1
+    assert feed.closed
+
+
+def test_what_a_feed_raises_is_told_in_its_words():
+    told: list[object] = []
+    heard = threading.Event()
+
+    class Bad(Mute):
+        def snapshot(self) -> Snapshot:
+            raise ConnectionError("no  route\nto host")
+
+    def tell(x: object) -> None:
+        told.append(x)
+        heard.set()
+
+    poller = Poller(Bad(), tell, 60.0)
+    poller.start()
+    assert heard.wait(20)
+    poller.stop()
+    poller.join()
+    assert told[0] == Trouble("no route to host")
+
+
+@pytest.mark.parametrize(("cost_s", "pause"), [(0.0, 1.0), (0.2, 1.0), (1.0, 4.0), (12.0, 48.0)])
+def test_a_crowd_makes_pictures_rarer_and_takes_a_fifth_of_a_core_at_most(cost_s, pause):
+    assert pause_s(1.0, cost_s) == pause

@@ -1,0 +1,150 @@
+"""`tenantscope console`: what it prints once, its exit codes, and what it refuses to begin with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from console.cli import invoke
+from console.once import as_json, is_open, open_incidents
+from console.panels import Level
+from console.sight import LiveEdge
+from tests.console import places
+from tests.console import rows as made
+from tests.console.test_overview import END, picture
+from tests.console.test_sight import in_memory
+
+AT = "2026-11-29T21:03:40Z"  # in the sample incident, while it lasts
+
+
+@pytest.fixture
+def store(tmp_path):
+    with ExitStack() as stack:
+        yield places.folder(made.incident(), tmp_path, stack)
+
+
+@pytest.fixture(autouse=True)
+def _no_store_of_the_readers(monkeypatch):
+    monkeypatch.delenv("TENANTSCOPE_STORE", raising=False)
+
+
+def test_once_prints_the_overview_and_tells_by_its_exit_code_that_somebody_is_hurt(store, capsys):
+    assert invoke(["console", "--once", "--store", store]) == 1
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert "STORE 2027-01-15" in lines[0]
+    assert lines[1].startswith("!! 3 HURT since ")
+    assert err == ""
+
+
+def test_a_quiet_pool_ends_with_0(tmp_path, capsys):
+    with ExitStack() as stack:
+        calm = places.folder(made.calm(), tmp_path, stack)
+        assert invoke(["console", "--once", "--store", calm, "--ascii"]) == 0
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert "ok QUIET" in out
+
+
+def test_the_environments_store_is_taken_and_an_address_beats_it(
+    store, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setenv("TENANTSCOPE_STORE", store)
+    assert invoke(["console", "--once"]) == 1
+    other = tmp_path / "live"
+    other.mkdir()
+    with ExitStack() as stack:
+        address = places.live(made.calm(), other, stack)
+        invoke(["console", "--once", "--json", "--connect", address])
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (said["mode"], said["stale"]) == ("LIVE", True)
+
+
+def test_json_closes_to_its_total_and_knows_no_infinity(store, capsys):
+    assert invoke(["console", "--once", "--json", "--store", store]) == 1
+    said = json.loads(capsys.readouterr().out)
+    account = said["account"]
+    waits = sum(t["wait_s"] for t in account["tenants"])
+    held = sum(t["held_s"] for t in account["tenants"]) + sum(account["not_tenants"].values())
+    assert waits == pytest.approx(account["total_s"])
+    assert held == pytest.approx(account["total_s"])
+    assert (said["incident_open"], said["verdict"]["named"]) == (True, "acme")
+    assert set(said["verdict"]["victims"]) == {"globex", "initech", "umbrella"}
+
+
+def test_a_sample_incident_at_a_time_names_its_culprit(capsys):
+    assert invoke(["console", "--once", "--incident", "five-pm-fanout", "--at", AT]) == 1
+    out = capsys.readouterr().out
+    assert " acme: " in out
+    assert "HELD 80s back" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--json"], 2, "--json goes with --once"),
+        (["--once", "--replay", "2"], 2, "leave out --once"),
+        (["--replay", "-1"], 2, "expected a speed above 0"),
+        (["--once", "--store", "a", "--connect", "b:1"], 2, "one of them"),
+        (["--once", "--store", " "], 2, "is empty"),
+        (["--once", "--store", "/no/such/place"], 1, "neither a store folder nor an address"),
+        (["--once", "--connect", "unix:/no/such.sock"], 3, "unix:/no/such.sock"),
+        (["--once", "--incident", "nope"], 2, "nope"),
+        (["--once", "--config", "/no/such.toml"], 2, "/no/such.toml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_looked_at_says_why_with_its_exit_code(args, code, said, capsys):
+    assert invoke(["console", *args]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_time_that_is_none_says_which_forms_there_are(store, capsys):
+    assert invoke(["console", "--once", "--store", store, "--at", "noonish"]) == 2
+    assert "expected 17:00" in capsys.readouterr().err
+
+
+def test_without_a_terminal_it_says_what_to_use(store, capsys):
+    assert invoke(["console", "--store", store]) == 2
+    assert "use --once in scripts" in capsys.readouterr().err
+
+
+def test_a_store_without_minutes_fails_with_what_to_do(tmp_path, capsys):
+    with ExitStack() as stack:
+        empty = places.folder(replace(made.calm(0), engines=(), tenants=()), tmp_path, stack)
+        assert invoke(["console", "--once", "--store", empty]) == 1
+    assert "no engine's minutes are recorded there yet" in capsys.readouterr().err
+
+
+def test_an_incident_of_the_alerts_is_open_though_the_verdict_is_quiet():
+    quiet = picture(made.calm(), made.T0 + 120.0)
+    assert not is_open(quiet, ())
+    assert is_open(quiet, ("inc-main-1",))
+    assert is_open(picture(), ())
+    warned = replace(quiet, verdict=replace(quiet.verdict, level=Level.WARN))
+    assert not is_open(warned, ())
+    assert as_json(quiet, ("inc-main-1",))["incidents"] == ["inc-main-1"]
+
+
+def test_a_store_without_alerts_holds_no_incident_open():
+    assert open_incidents(places.memory(made.incident()), END) == ()
+
+
+def test_names_go_into_json_as_they_are():
+    odd = "evil\x1b[31m\u202e"
+    looked = in_memory(made.incident(holder=odd), LiveEdge(lambda: END))
+    said = json.loads(json.dumps(as_json(looked.snapshot(), ())))
+    assert odd in {t["tenant"] for t in said["account"]["tenants"]}
+
+
+def test_neither_the_command_nor_its_app_loads_torch_or_the_engine():
+    code = (
+        "import sys, console.command, console.app, console.once, telemetry.source\n"
+        "bad = [m for m in sys.modules if m.split('.')[0] in ('torch', 'engine', 'kernels')]\n"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,210 @@
+"""Guard rails: who is capped by an incident, and who is not."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import Guard, Settings, Tenant, read_settings
+from engine.errors import ConfigError
+from engine.serving.admin_act import Act
+from engine.serving.admin_desk import AdminDesk
+from engine.serving.admin_guard import MOST_CAPS, WHO, Cap, held, judge
+from engine.serving.admin_guard_watch import Guarding, GuardWatch
+from engine.serving.overlay import InForce, Overlay
+from engine.serving.overlay_file import OverlayFile
+from telemetry.alerts.incident import HeldBy, Incident, State
+from telemetry.alerts.state import state_batch
+from telemetry.otlp.encode import encode
+from telemetry.proto import tenantscope_pb2 as pb
+from telemetry.service.client import StoreClient
+from telemetry.service.hearing import Hub
+from telemetry.service.server import StoreServer
+from telemetry.store.store import Store
+from telemetry.watch.service import attach
+from tests.engine.serving.serving_fakes import short_folder
+
+RAIL = Guard(mode="act", rpm=60, concurrency=4, ttl_s=300.0)
+BASE = Settings(
+    engine="e",
+    guard=RAIL,
+    tenants=(Tenant("heavy"), Tenant("low", rpm=5, concurrency=1), Tenant("light", rpm=10)),
+)
+HEAVY = HeldBy("heavy", "charged", "high", 0.8)
+INCIDENT = Incident(
+    "inc-main-1", "main", "e", State.OPEN, "page", 10.0, 20.0, holders=(HEAVY,), lines=("it hurts",)
+)
+
+
+def detail(incident: Incident = INCIDENT) -> str:
+    """As the store writes an incident's state."""
+    return next(e.detail for e in state_batch(incident, 20.0, say=False).logs if e.detail)
+
+
+def verdict(incident: Incident = INCIDENT, **guard: Any) -> Cap | str:
+    return judge(held(detail(incident)), replace(RAIL, **guard), InForce(BASE), Overlay())
+
+
+def by(**holder: Any) -> Incident:
+    return replace(INCIDENT, holders=(replace(HEAVY, **holder),))
+
+
+def test_a_holder_named_with_strength_while_somebody_is_hurt_is_capped() -> None:
+    assert verdict() == Cap(
+        "heavy", {"rpm": "60", "concurrency": "4"}, "inc-main-1: holds 80% of the excess wait"
+    )
+    assert isinstance(verdict(by(strength="counterfactual", confidence=None)), Cap)
+    assert isinstance(verdict(replace(INCIDENT, state=State.ACKNOWLEDGED)), Cap)
+
+
+@pytest.mark.parametrize(
+    ("incident", "why"),
+    [
+        (replace(INCIDENT, state=State.RESOLVED), "over"),
+        (replace(INCIDENT, severity="warn"), "no reason to page"),
+        (replace(INCIDENT, pool="gold"), "pool 'gold'"),
+        (replace(INCIDENT, engine="other"), "engine 'other'"),
+        (replace(INCIDENT, holders=()), "names no holder"),
+        (by(strength="associated"), "only associated"),
+        (by(confidence="low"), "at low confidence"),
+        (by(share=0.5), "least_share"),
+        (by(share=None), "least_share"),
+        (by(tenant="nobody"), "not in the settings"),
+        (by(tenant="low"), "as low already"),
+    ],
+)
+def test_anything_less_caps_nobody_and_says_why(incident: Incident, why: str) -> None:
+    said = verdict(incident)
+    assert isinstance(said, str)
+    assert why in said
+
+
+def test_a_spared_tenant_is_never_capped() -> None:
+    assert verdict(spare=("heavy",)) == "'heavy' is spared by the settings"
+
+
+@given(st.none() | st.integers(0, 100), st.none() | st.integers(0, 100), st.integers(1, 100))
+def test_a_cap_never_raises_a_limit(rpm: int | None, tpm: int | None, cap: int) -> None:
+    base = replace(BASE, tenants=(Tenant("heavy", rpm=rpm, tpm=tpm),))
+    rail = Guard(mode="act", rpm=cap, tpm=cap)
+    said = judge(held(detail()), rail, InForce(base), Overlay())
+    words = said.words if isinstance(said, Cap) else {}
+    for key, own in (("rpm", rpm), ("tpm", tpm)):
+        assert (key in words) == (own is None or cap < own)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", "{}", '{"id": 1}', '{"holders": 7, "id": "x"}'])
+def test_what_is_no_incident_caps_nobody(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        held(text)
+
+
+# -- done
+
+
+class Hands:
+    def __init__(self) -> None:
+        self.front = BASE
+        self.applied = threading.Event()
+
+    def operate(self, request: pb.OperateRequest) -> pb.OperateReply:
+        return pb.OperateReply(ok=True)
+
+    def check(self, settings: Settings) -> None:
+        assert settings.tenants
+
+    def apply(self, settings: Settings) -> None:
+        self.front = settings
+        self.applied.set()
+
+
+def make_desk(folder: Path, hands: Hands, base: Settings = BASE) -> AdminDesk:
+    kept = OverlayFile(folder / "operator.json")
+    return AdminDesk(base, kept, Overlay(), hands, hands, lambda: 1000.0)
+
+
+def test_a_cap_holds_for_its_time_is_signed_and_comes_once(tmp_path: Path) -> None:
+    hands = Hands()
+    desk = make_desk(tmp_path, hands)
+    guarding = Guarding(desk)
+    assert isinstance(guarding.look(detail()), Cap)
+    assert (hands.front.tenants[0].rpm, hands.front.tenants[0].concurrency) == (60, 4)
+    change = desk.overlay.changes[0]
+    assert (change.who, change.until_unix_s) == (WHO, 1300.0)
+    assert change.why.startswith("inc-main-1: ")
+    assert guarding.look(detail()) == "'heavy' is capped already"
+    desk.undo(Act("op"))
+    assert hands.front == BASE
+
+
+def test_a_dry_run_writes_down_once_what_it_would_cap_and_caps_nobody(tmp_path: Path) -> None:
+    hands = Hands()
+    desk = make_desk(tmp_path, hands, replace(BASE, guard=replace(RAIL, mode="dry-run")))
+    guarding = Guarding(desk)
+    for _ in range(3):
+        assert isinstance(guarding.look(detail()), Cap)
+    assert not hands.applied.is_set()
+    said = [(c.what, c.who, c.state) for c in desk.overlay.changes]
+    assert said == [("would cap tenant 'heavy': rpm 60, concurrency 4", WHO, "done")]
+
+
+def test_only_a_few_are_capped_at_once(tmp_path: Path) -> None:
+    names = [f"t{i}" for i in range(MOST_CAPS + 1)]
+    base = replace(BASE, tenants=tuple(Tenant(n) for n in names))
+    guarding = Guarding(make_desk(tmp_path, Hands(), base))
+    said = [guarding.look(detail(by(tenant=n))) for n in names]
+    assert [isinstance(s, Cap) for s in said] == [True] * MOST_CAPS + [False]
+
+
+def test_an_incident_in_the_store_caps_its_holder_in_the_front() -> None:
+    with short_folder() as folder, ExitStack() as stack:
+        hands, hub = Hands(), Hub(lambda: 20.0)
+        desk = make_desk(folder, hands)
+        address = f"unix:{folder / 'store.sock'}"
+        store = Store.open(folder / "store")
+        server = StoreServer(store, address, hub.hear, [attach(store, hub, stack)])
+        server.start()
+        watch = GuardWatch(address, desk, lambda: 0.0)
+        try:
+            watch.start()
+            with_client = StoreClient(address)
+            with_client.export(*encode(state_batch(INCIDENT, 20.0, say=True)))
+            assert hands.applied.wait(20)
+            assert hands.front.tenants[0].rpm == 60
+            with_client.close()
+        finally:
+            watch.close()
+            server.stop(0.2)
+
+
+def test_without_a_store_the_rails_are_blind_and_end_at_once_when_told() -> None:
+    with short_folder() as folder:
+        watch = GuardWatch(f"unix:{folder / 'none.sock'}", make_desk(folder, Hands()), lambda: 0.0)
+        watch.start()
+        watch.close()
+        assert not watch._thread.is_alive()
+
+
+# -- settings
+
+
+def test_rails_that_cap_nothing_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text('[guard]\nmode = "act"\n')
+    with pytest.raises(ConfigError, match="caps nothing"):
+        read_settings(path)
+    path.write_text('[guard]\nmode = "dry-run"\nrpm = 60\n')
+    assert read_settings(path).guard == Guard(mode="dry-run", rpm=60)
+
+
+def test_without_a_table_there_are_no_rails() -> None:
+    assert Settings().guard.mode == "off"
+    assert json.dumps(asdict(Settings().guard))

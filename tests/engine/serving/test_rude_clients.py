@@ -1,0 +1,241 @@
+"""Slow and rude clients over real sockets: each is shown out, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from front_bench import ALICE, Bench, settings, text_reply
+from serving_fakes import FakeCore, FakeTokenizer, short_folder
+
+from engine.serving.connections import HEAD_BYTES, PatientProtocol, allow_many_files
+from engine.serving.front import uvicorn_config
+from engine.serving.intake import Intake
+
+HEAD = (
+    b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
+    b"authorization: Bearer " + ALICE.encode() + b"\r\ncontent-type: application/json\r\n"
+)
+BODY = json.dumps({"model": "tiny", "prompt": "abc", "max_tokens": 50}).encode()
+
+
+class Quick(PatientProtocol):
+    """Loses its patience soon."""
+
+    head_s = 0.5
+    unread_s = 0.2
+
+
+class Small(PatientProtocol):
+    """Has all the patience there is, and room for few."""
+
+    most = 300
+
+
+@contextmanager
+def serving(
+    core: FakeCore | None = None, http: type[PatientProtocol] = Quick, **alice: Any
+) -> Iterator[tuple[Bench, int]]:
+    """A front on a port of its own, over a fake worker."""
+    core = core or FakeCore(text_reply("fine"))
+    with short_folder() as folder, socket.create_server(("127.0.0.1", 0)) as listening:
+        b = Bench(core, settings(**alice), folder)
+        server = uvicorn.Server(uvicorn_config(b.front.app, http))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        port = listening.getsockname()[1]
+        try:
+            for _ in range(2000):
+                if httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200:
+                    break
+            yield b, port
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            b.worker.stop()
+        assert not thread.is_alive()
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def rest(s: socket.socket) -> bytes:
+    """All that still comes, until the front closes."""
+    parts = []
+    try:
+        while part := s.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def error_of(raw: bytes) -> tuple[int, dict[str, Any]]:
+    head, _, body = raw.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]
+
+
+def polite(port: int) -> httpx.Response:
+    headers = {"authorization": f"Bearer {ALICE}"}
+    url = f"http://127.0.0.1:{port}/v1/completions"
+    return httpx.post(url, content=BODY, headers=headers, timeout=20)
+
+
+def test_a_connection_that_says_nothing_is_closed_and_one_half_open_too() -> None:
+    with serving() as (_, port), connect(port) as silent, connect(port) as half:
+        half.sendall(HEAD)  # never ends it
+        assert polite(port).status_code == 200
+        assert rest(silent) == b""
+        status, error = error_of(rest(half))
+    assert (status, error["code"]) == (408, "request_timeout")
+
+
+def test_a_head_at_a_byte_a_time_does_not_buy_time() -> None:
+    with serving() as (_, port), connect(port) as slow:
+        for byte in HEAD * 20:
+            try:
+                slow.sendall(bytes([byte]))
+            except OSError:
+                break
+            slow.settimeout(0.02)
+            try:
+                first = slow.recv(1)
+            except TimeoutError:
+                continue
+            break
+        else:
+            pytest.fail("the front listened to the very end")
+        slow.settimeout(20)
+        raw = first + rest(slow)
+        assert polite(port).status_code == 200
+    assert raw == b"" or error_of(raw)[1]["code"] == "request_timeout"
+
+
+def test_a_body_that_never_ends_is_a_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intake.__init__, "__defaults__", (0.2,))
+    with serving() as (b, port), connect(port) as slow:
+        slow.sendall(HEAD + b"content-length: 500\r\n\r\n" + BODY[:20])
+        status, error = error_of(rest(slow))
+        assert polite(port).status_code == 200
+    assert (status, error["code"]) == (408, "request_timeout")
+    assert "20 bytes came" in error["message"]
+    assert len(b.core.asks) == 1
+
+
+def test_ten_megabytes_of_headers_are_refused_in_the_apis_own_words() -> None:
+    with serving() as (_, port), connect(port) as rude:
+        sent = 0
+        try:
+            rude.sendall(HEAD + b"x-long: ")
+            while sent < 10 << 20:
+                sent += rude.send(b"y" * 65536)
+        except OSError:
+            pass  # shown out before it had finished
+        raw = rest(rude)
+        assert polite(port).status_code == 200
+    assert sent < 10 << 20
+    assert raw == b"" or error_of(raw)[0] == 400  # a reset may overtake the answer
+
+
+def test_a_long_head_is_let_pass_up_to_what_is_said() -> None:
+    with serving() as (_, port), connect(port) as slow:
+        head = HEAD.replace(b"POST /v1/completions", b"GET /v1/models") + b"connection: close\r\n"
+        slow.sendall(head + b"x-long: " + b"y" * (HEAD_BYTES - len(head) - 20))
+        slow.sendall(b"\r\n\r\n")
+        assert rest(slow).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize(
+    "bytes_", [b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"\0" * 100, b"HELO x\r\n\r\n"]
+)
+def test_bytes_that_are_no_http_get_an_answer_of_the_apis_shape(bytes_: bytes) -> None:
+    with serving() as (_, port), connect(port) as odd:
+        odd.sendall(bytes_ + b"\r\n\r\n")
+        status, error = error_of(rest(odd))
+    assert (status, error["code"]) == (400, "invalid_http")
+
+
+class Wordy:
+    """A decoder to which every token is a page of text."""
+
+    def push(self, token: int) -> str:
+        return "x" * 65_536
+
+    def finish(self) -> str:
+        return ""
+
+
+def test_a_reader_who_does_not_read_is_cut_off_and_its_request_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeTokenizer, "stream", lambda self: Wordy())
+    core = FakeCore()
+    asked = {"model": "tiny", "prompt": "abc", "max_tokens": 190, "stream": True}
+    body = json.dumps(asked).encode()
+    with serving(core, concurrency=1) as (b, port), socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        deaf.connect(("127.0.0.1", port))
+        deaf.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body)
+        core.wait_for(lambda: len(core.asks) == 1)
+        while not core.aborted:
+            core.make(core.asks[0], [ord("x")] * 20)
+            core.wait_for(lambda: bool(core.aborted), 0.05)
+        core.reply = text_reply("fine")
+        while b.front.link.open_requests:
+            core.wait_for(lambda: False, 0.01)
+        assert polite(port).status_code == 200
+    assert core.aborted == [core.asks[0].request_id]
+
+
+def test_hundreds_of_idle_connections_leave_room_for_who_asks_and_the_rest_are_told() -> None:
+    allow_many_files()
+    with serving(http=Small) as (_, port):
+        crowd = [connect(port) for _ in range(Small.most - 20)]
+        assert polite(port).status_code == 200
+        more = [connect(port) for _ in range(60)]
+        told = [rest(s) for s in more[-30:]]
+        for s in (*crowd, *more):
+            # Hang up with a reset, as a client that crashed does.
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        assert polite(port).status_code == 200
+    refused = [error_of(raw) for raw in told]
+    assert {(status, error["code"]) for status, error in refused} == {(503, "too_many_connections")}
+
+
+def test_requests_one_behind_another_on_one_connection_are_answered_in_turn() -> None:
+    request = HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+    with serving() as (_, port), connect(port) as eager:
+        eager.sendall(request * 3)
+        raw = rest(eager)
+    assert raw.count(b"HTTP/1.1 200 OK") == 3
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_reads_whole_answers_and_streams() -> None:
+    with serving() as (_, port):
+
+        def curl(path: str, body: dict[str, Any]) -> str:
+            command = ["curl", "-sSN", "-m", "20", f"http://127.0.0.1:{port}{path}"]
+            command += ["-H", f"Authorization: Bearer {ALICE}", "-d", json.dumps(body)]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+        asked = {"model": "tiny", "max_tokens": 50}
+        whole = json.loads(curl("/v1/completions", asked | {"prompt": "hi"}))
+        chat = asked | {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+        events = curl("/v1/chat/completions", chat).split("\n\n")
+    assert whole["choices"][0]["text"] == "fine"
+    parts = [json.loads(e[6:])["choices"][0]["delta"] for e in events[:-2]]
+    assert "".join(p.get("content", "") for p in parts) == "fine"
+    assert events[-2] == "data: [DONE]"
