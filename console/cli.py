@@ -53,7 +53,7 @@ COMMANDS: Mapping[str, Lazy] = {
         "engine.simulate_cli:simulate", "Try a pool, a policy or a limit in virtual time."
     ),
     "serve": Lazy("engine.cli:serve", "Run the engine: OpenAI-compatible, fair, accounted."),
-    "admin": Lazy("engine.admin_cli:admin", "Change a running engine: limits, adapters, policy."),
+    "admin": Lazy("engine.admin.cli:admin", "Change a running engine: limits, adapters, policy."),
     "adapters": Lazy("engine.adapters_cli:adapters", "Make synthetic LoRA adapters."),
     "config": Lazy("engine.config_cli:config", "Check a settings file, explain its keys."),
     "keys": Lazy("engine.cli:keys", "Make API keys for tenants."),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from engine.admin.listen import AdminListen
     from engine.config import Settings
-    from engine.serving.admin_listen import AdminListen
 
 _NO_SETTINGS = """\
 --config is missing: it says who may ask and what they get. A minimal file:
@@ -101,8 +101,8 @@ def serve(
     """
     from engine.config import read_settings
     from engine.errors import ConfigError, EngineError
-    from engine.serving.auth import KeyRing
-    from engine.serving.catalogue import Catalogue
+    from engine.serving.api.auth import KeyRing
+    from engine.serving.api.catalogue import Catalogue
 
     if config is None:
         raise click.UsageError(_NO_SETTINGS)
@@ -124,7 +124,7 @@ def serve(
         Catalogue(settings)
     except ConfigError as e:
         raise click.UsageError(str(e)) from None
-    from engine.serving.admin_listen import AdminListen
+    from engine.admin.listen import AdminListen
 
     admin = None
     if admin_listen is not None:
@@ -254,7 +254,7 @@ def new(days: float | None, as_json: bool) -> None:
       tenantscope keys new --days 90
     """
     from engine.key_digest import written
-    from engine.serving.auth import new_key
+    from engine.serving.api.auth import new_key
 
     key, digest = new_key()
     if days is not None:

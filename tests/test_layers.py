@@ -20,7 +20,7 @@ LIGHT = {
     "the console": "console.cli console.live console.replay console.text console.feed",
     "the scheduler": "engine.core engine.scheduling.scheduler engine.memory.residency",
     "the simulation": "engine.simulation.world engine.simulation.workload",
-    "the front": "engine.serving.front engine.serving.completions engine.serving.load",
+    "the front": "engine.serving.front engine.serving.api.completions engine.serving.load",
     "the demo": "console.demo.command console.demo.replay console.demo.director",
 }
 

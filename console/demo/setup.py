@@ -22,7 +22,7 @@ def make_settings(
     script: Script, adapters: list[tuple[str, str]]
 ) -> tuple[Settings, dict[str, str]]:
     """Settings of the demo's pool, and a fresh API key a tenant (kept in memory only)."""
-    from engine.serving.auth import new_key
+    from engine.serving.api.auth import new_key
 
     keys: dict[str, str] = {}
     tenants = []

@@ -29,23 +29,23 @@ from engine.clock import Clock, SystemClock
 from engine.config import Settings
 from engine.errors import EngineError
 from engine.scheduling.quota import QuotaDoor, QuotaView
-from engine.serving import openai
-from engine.serving.answer import refusal
-from engine.serving.auth import KeyRing
-from engine.serving.catalogue import Catalogue
-from engine.serving.completions import Completions, Tokenizer
-from engine.serving.connections import HEAD_BYTES, PatientProtocol, allow_many_files
+from engine.serving.api import openai
+from engine.serving.api.answer import refusal
+from engine.serving.api.auth import KeyRing
+from engine.serving.api.catalogue import Catalogue
+from engine.serving.api.completions import Completions, Tokenizer
+from engine.serving.api.connections import HEAD_BYTES, PatientProtocol, allow_many_files
+from engine.serving.api.openai import ApiError
+from engine.serving.api.ready import STALLED_S, Progress
+from engine.serving.api.usage import Ask, OwnUsage
 from engine.serving.front_book import FrontBook
 from engine.serving.launch import READY, Launch, say
 from engine.serving.link import WorkerLink
-from engine.serving.openai import ApiError
-from engine.serving.ready import STALLED_S, Progress
-from engine.serving.usage import Ask, OwnUsage
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.records import Batch
 
 if TYPE_CHECKING:
-    from engine.serving.admin_room import AdminRoom
+    from engine.admin.room import AdminRoom
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.25
@@ -308,7 +308,7 @@ def serve_front(launch: Launch) -> None:
     clock = SystemClock(launch.clock)
     settings, admin = launch.settings, None
     if launch.admin is not None:
-        from engine.serving.admin_start import open_room
+        from engine.admin.start import open_room
 
         admin, settings = open_room(launch, launch.admin, lambda: clock.base.unix(clock.now()))
     front = Front(

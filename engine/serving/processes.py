@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from engine.admin import overlay_file
+from engine.admin.listen import SOCKET, AdminListen
 from engine.clock import ClockBase, SystemClock
 from engine.config import Settings
 from engine.errors import EngineError
-from engine.serving import overlay_file
-from engine.serving.admin_listen import SOCKET, AdminListen
 from engine.serving.faults import NO_FAULTS, Faults
 from engine.serving.keeper import Keeper
 from engine.serving.launch import AdminLaunch, Launch

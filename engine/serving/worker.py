@@ -76,10 +76,10 @@ def serve_worker(launch: Launch) -> None:
     last_words: list[Callable[[], object]] = []
     stop_on_signal(stopping, lambda: [word() for word in last_words], serving=serving)
 
+    from engine.admin.adapters import AdapterNames
+    from engine.admin.worker import LibraryShelf, Operator
     from engine.build import build
     from engine.model.loaders import load_model
-    from engine.serving.admin_adapters import AdapterNames
-    from engine.serving.admin_worker import LibraryShelf, Operator
     from engine.serving.worker_service import WorkerService, start_server
     from telemetry.pipeline.exporter import Exporter
 

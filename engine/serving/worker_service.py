@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
+from engine.admin.adapters import AdapterNames, Placed
 from engine.clock import Clock
 from engine.errors import EngineError
 from engine.scheduling.request import Ask
-from engine.serving.admin_adapters import AdapterNames, Placed
 from engine.serving.link import MESSAGE_BYTES
 from telemetry.outbound import trace_context
 from telemetry.proto import tenantscope_pb2 as pb
@@ -28,8 +28,8 @@ from telemetry.watch.stream import WatchService
 from telemetry.watch.worker import History, WorkerWatch
 
 if TYPE_CHECKING:
+    from engine.admin.worker import Operator
     from engine.core import EngineCore, StepResult
-    from engine.serving.admin_worker import Operator
 
 _log = logging.getLogger(__name__)
 _FRONTS = 4  # Drive streams at once: one a front, and room for one that is on its way out

@@ -31,7 +31,7 @@ def settings(remedy: Remedy) -> str:
 
 
 def command(remedy: Remedy) -> str | None:
-    """The operator's command (engine/admin_cli.py) that applies it to a running engine, where one
+    """The operator's command (engine/admin/cli.py) that applies it to a running engine, where one
     can: a tenant's limits, weight and tier, and the policy. It reverts by itself, as all of them
     do. None = it needs a restart with the settings."""
     if any(c.table not in ("settings", "tenant") for c in remedy.changes):

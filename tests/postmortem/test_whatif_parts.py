@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.admin_cli import admin
+from engine.admin.cli import admin
 from engine.config import Limits, PoolSpec, Slo, Tenant
 from engine.costs import CostModel, StepFeatures
 from engine.simulation.setup import Machine, Setup, check

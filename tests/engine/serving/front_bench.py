@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from engine.clock import TurnedClock
 from engine.config import Limits, Settings, Tenant
 from engine.scheduling.request import Ask
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 from engine.serving.front import Front
 from telemetry.records import TenantMinute
 

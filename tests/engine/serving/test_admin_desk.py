@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.admin.act import Act, Done, VersionMoved, WorkerSilent
+from engine.admin.desk import AdminDesk
+from engine.admin.overlay import ChangeRefused, Overlay
+from engine.admin.overlay_file import OverlayFile, OverlayLost
 from engine.config import Settings, Tenant, load_settings, read_settings
 from engine.errors import ConfigError
-from engine.serving.admin_act import Act, Done, VersionMoved, WorkerSilent
-from engine.serving.admin_desk import AdminDesk
-from engine.serving.overlay import ChangeRefused, Overlay
-from engine.serving.overlay_file import OverlayFile, OverlayLost
 from telemetry.proto import tenantscope_pb2 as pb
 
 KEY = "ab" * 32

@@ -21,16 +21,17 @@ import trustme
 from click.testing import CliRunner
 
 from console.cli import invoke
-from engine.admin_cli import admin
+from engine.admin import listen as admin_listen
+from engine.admin import service as admin_service
+from engine.admin.cli import admin
+from engine.admin.client import ActRefused, AdminClient, Moved, Unreachable
+from engine.admin.listen import AdminListen, NoDoor
+from engine.admin.overlay import Overlay
+from engine.admin.overlay_file import OverlayFile
+from engine.admin.room import AdminRoom
 from engine.config import Settings, Tenant
 from engine.scheduling.quota import QuotaDoor
-from engine.serving import admin_listen, admin_service
-from engine.serving.admin_client import ActRefused, AdminClient, Moved, Unreachable
-from engine.serving.admin_listen import AdminListen, NoDoor
-from engine.serving.admin_room import AdminRoom
-from engine.serving.auth import digest_of
-from engine.serving.overlay import Overlay
-from engine.serving.overlay_file import OverlayFile
+from engine.serving.api.auth import digest_of
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
 from telemetry.service.access import Access
@@ -421,7 +422,7 @@ def test_the_command_is_mounted(door: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert invoke(["admin", "tenant", "show"]) == 0
 
 
-@pytest.mark.parametrize("module", ["engine.serving.admin_start", "engine.admin_words"])
+@pytest.mark.parametrize("module", ["engine.admin.start", "engine.admin.words"])
 def test_neither_the_door_nor_the_command_loads_anything_heavy(module: str) -> None:
     script = (
         f"import sys, {module}\n"

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.admin.act import Act
+from engine.admin.desk import AdminDesk
+from engine.admin.guard import MOST_CAPS, WHO, Cap, held, judge
+from engine.admin.guard_watch import Guarding, GuardWatch
+from engine.admin.overlay import InForce, Overlay
+from engine.admin.overlay_file import OverlayFile
 from engine.config import Guard, Settings, Tenant, read_settings
 from engine.errors import ConfigError
-from engine.serving.admin_act import Act
-from engine.serving.admin_desk import AdminDesk
-from engine.serving.admin_guard import MOST_CAPS, WHO, Cap, held, judge
-from engine.serving.admin_guard_watch import Guarding, GuardWatch
-from engine.serving.overlay import InForce, Overlay
-from engine.serving.overlay_file import OverlayFile
 from telemetry.alerts.incident import HeldBy, Incident, State
 from telemetry.alerts.state import state_batch
 from telemetry.otlp.encode import encode

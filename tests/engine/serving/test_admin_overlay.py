@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.admin import overlay as edits
+from engine.admin.diff import differences, lifted, live_part
+from engine.admin.overlay import ChangeRefused, Edit, InForce, Overlay, served
+from engine.admin.overlay_file import OverlayFile, OverlayLost
+from engine.admin.room import read_overlay
 from engine.config import Settings, Slo, Tenant
-from engine.serving import overlay as edits
-from engine.serving.admin_diff import differences, lifted, live_part
-from engine.serving.admin_room import read_overlay
-from engine.serving.overlay import ChangeRefused, Edit, InForce, Overlay, served
-from engine.serving.overlay_file import OverlayFile, OverlayLost
 
 ODD = ('we"ird', "-dash", "[bold]x[/]", "名前", "a b", "none", "' OR 1=1 --", "🙂‍↔️")
 BASE = Settings(

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from engine.admin.client import ActRefused, AdminClient
+from engine.admin.overlay import Edit, Overlay
+from engine.admin.overlay_file import NAME, OverlayFile
 from engine.config import read_settings
 from engine.model.loaders import load_model
 from engine.model.made_adapters import make_adapter
-from engine.serving.admin_client import ActRefused, AdminClient
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 from engine.serving.client import WorkerClient
-from engine.serving.overlay import Edit, Overlay
-from engine.serving.overlay_file import NAME, OverlayFile
 from engine.serving.processes import ServeProcesses
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.source import open_source

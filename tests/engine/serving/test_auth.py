@@ -12,7 +12,7 @@ from engine.cli import keys
 from engine.config import Settings, Tenant
 from engine.errors import ConfigError
 from engine.key_digest import read_key_digest
-from engine.serving import auth
+from engine.serving.api import auth
 
 
 def ring_of(*pairs: tuple[str, str]) -> auth.KeyRing:

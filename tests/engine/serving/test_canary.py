@@ -16,7 +16,7 @@ import httpx
 from engine.config import Limits, Settings, Tenant
 from engine.model.config import model_config
 from engine.model.made_adapters import make_adapter
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 from engine.serving.processes import ServeProcesses
 from telemetry.source import open_source
 from telemetry.tables import TABLES

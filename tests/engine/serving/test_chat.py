@@ -10,8 +10,8 @@ from front_bench import TEXT, bench, chunks
 from serving_fakes import FakeCore
 
 from engine.model.chat_template import ChatRefused
-from engine.serving.bodies import DEFAULT_CHAT_TOKENS, parse_chat
-from engine.serving.openai import ApiError
+from engine.serving.api.bodies import DEFAULT_CHAT_TOKENS, parse_chat
+from engine.serving.api.openai import ApiError
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 

@@ -10,7 +10,7 @@ from front_bench import ALICE, bench
 from engine.clock import TurnedClock
 from engine.config import Settings, Tenant
 from engine.key_digest import instant, written
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 
 
 @pytest.mark.parametrize("key", [None, "ts-wrong", ""])

@@ -13,7 +13,7 @@ from serving_fakes import FakeCore, step
 
 from engine.config import Settings
 from engine.scheduling.request import Outcome
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 from telemetry.records import EventRecord, RequestRecord, TenantMinute
 
 

@@ -13,7 +13,7 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 from serving_fakes import FakeCore
 
-from engine.serving import bodies
+from engine.serving.api import bodies
 
 STATUSES = {200, 400, 401, 404, 405, 413, 429}
 text = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.serving import bodies, openai
-from engine.serving.answer import refusal as refusal_response
-from engine.serving.bodies import Asked, parse_chat, parse_completion
-from engine.serving.openai import ApiError
-from engine.serving.shapes import ChatShape, CompletionShape, Part
+from engine.serving.api import bodies, openai
+from engine.serving.api.answer import refusal as refusal_response
+from engine.serving.api.bodies import Asked, parse_chat, parse_completion
+from engine.serving.api.openai import ApiError
+from engine.serving.api.shapes import ChatShape, CompletionShape, Part
 
 
 def parse(**body: Any) -> Asked:

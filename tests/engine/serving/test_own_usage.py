@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from front_bench import ALICE, bench, settings
 
-from engine.serving.usage import OwnUsage
+from engine.serving.api.usage import OwnUsage
 from telemetry.errors import NotAllowed, StoreBusy, StoreError, StoreUnreachable
 
 ROW = {

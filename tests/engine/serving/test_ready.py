@@ -5,7 +5,7 @@ from __future__ import annotations
 from front_bench import ThreadedPost, bench
 from serving_fakes import FakeCore
 
-from engine.serving.ready import STALLED_S, Progress
+from engine.serving.api.ready import STALLED_S, Progress
 
 
 def test_an_idle_pool_is_ready_however_long_it_idles() -> None:

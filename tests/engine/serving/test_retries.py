@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.serving.retries import RetryMemory, says_retry
+from engine.serving.api.retries import RetryMemory, says_retry
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import uvicorn
 from front_bench import ALICE, Bench, settings, text_reply
 from serving_fakes import FakeCore, FakeTokenizer, short_folder
 
-from engine.serving.connections import HEAD_BYTES, PatientProtocol, allow_many_files
+from engine.serving.api.connections import HEAD_BYTES, PatientProtocol, allow_many_files
+from engine.serving.api.intake import Intake
 from engine.serving.front import uvicorn_config
-from engine.serving.intake import Intake
 
 HEAD = (
     b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from engine.config import Limits, Settings, Tenant
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
+from engine.serving.api.waits import REASONS, header_of
 from engine.serving.client import WorkerClient
 from engine.serving.processes import ServeProcesses
-from engine.serving.waits import REASONS, header_of
 
 SETTINGS = Settings(
     engine="api",

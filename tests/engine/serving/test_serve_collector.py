@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from engine.cli import serve
 from engine.config import Settings
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 from engine.serving.processes import ServeError, ServeProcesses
 
 COLLECTOR = "https://collector.example:4317"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli import keys, serve
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 
 KEY_DIGEST = digest_of("ts-x")
 

@@ -9,7 +9,7 @@ import httpx
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from engine.config import Limits, Settings, Slo, Tenant
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 from engine.serving.processes import ServeProcesses
 from telemetry.source import open_source
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from engine.config import Limits, Settings, Tenant
-from engine.serving.auth import digest_of
+from engine.serving.api.auth import digest_of
 from engine.serving.client import WorkerClient
 from engine.serving.processes import ServeProcesses
 from telemetry.source import open_source

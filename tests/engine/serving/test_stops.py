@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.serving.stops import StopScan
+from engine.serving.api.stops import StopScan
 
 few = st.text("ab\n", max_size=12)
 stops_of = st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=4)

@@ -6,7 +6,7 @@ import pytest
 from front_bench import bench
 from serving_fakes import WAITS
 
-from engine.serving.waits import REASONS, header_of
+from engine.serving.api.waits import REASONS, header_of
 
 
 @pytest.mark.parametrize("stream", [False, True])

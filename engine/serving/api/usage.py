@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from engine.scheduling.quota import QuotaView
-from engine.serving.openai import ApiError
-from engine.serving.reading import bad
+from engine.serving.api.openai import ApiError
+from engine.serving.api.reading import bad
 from telemetry.errors import NotAllowed, StoreBusy, StoreUnreachable, TelemetryError
 
 PERIODS = ("day", "month")

@@ -12,14 +12,14 @@ from typing import Protocol
 
 import grpc
 
+from engine.admin.act import Act, Done, VersionMoved, WorkerSilent
+from engine.admin.client import LATER
+from engine.admin.desk import AdminDesk
+from engine.admin.overlay import CHANGEABLE, ChangeRefused, served
 from engine.between_steps import StepStuck
 from engine.config import Settings, Tenant
 from engine.errors import ConfigError, EngineError
 from engine.scheduling.quota import QuotaView
-from engine.serving.admin_act import Act, Done, VersionMoved, WorkerSilent
-from engine.serving.admin_client import LATER
-from engine.serving.admin_desk import AdminDesk
-from engine.serving.overlay import CHANGEABLE, ChangeRefused, served
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
 from telemetry.service.methods import Collected, Served

@@ -18,10 +18,10 @@ from typing import Any
 
 import click
 
+from engine.admin.client import AdminClient
+from engine.admin.listen import find
+from engine.admin.overlay import TIERS
 from engine.errors import EngineError
-from engine.serving.admin_client import AdminClient
-from engine.serving.admin_listen import find
-from engine.serving.overlay import TIERS
 from telemetry.plain import cells, clip, safe
 from telemetry.proto import tenantscope_pb2 as pb
 

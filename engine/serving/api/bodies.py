@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.serving import reading
-from engine.serving.openai import ApiError, short
-from engine.serving.reading import bad, flag, integer, kind, no_half_pairs, number
+from engine.serving.api import reading
+from engine.serving.api.openai import ApiError, short
+from engine.serving.api.reading import bad, flag, integer, kind, no_half_pairs, number
 
 DEFAULT_MAX_TOKENS = 16  # of a completion, as OpenAI has it
 DEFAULT_CHAT_TOKENS = 512  # of a chat, or what the context still holds

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from engine.admin_words import Target
+    from engine.admin.words import Target
 
 F = Callable[..., Any]
 
@@ -46,7 +46,7 @@ def _acting(command: F) -> F:
         as_json: bool,
         **own: Any,
     ) -> None:
-        from engine.admin_words import Target, seconds, whoever
+        from engine.admin.words import Target, seconds, whoever
         from telemetry.proto import tenantscope_pb2 as pb
 
         act = pb.Act(
@@ -114,7 +114,7 @@ def show(name: str | None, addresses: tuple[str, ...], as_json: bool) -> None:
     \b
       tenantscope admin tenant show acme --json
     """
-    from engine import admin_words as words
+    from engine.admin import words
 
     rows = []
     for address in words.addresses(addresses):
@@ -215,7 +215,7 @@ def list_adapters(addresses: tuple[str, ...], as_json: bool) -> None:
     \b
       tenantscope admin adapter list
     """
-    from engine import admin_words as words
+    from engine.admin import words
 
     rows = []
     for address in words.addresses(addresses):
@@ -369,7 +369,7 @@ def changes(every: bool, addresses: tuple[str, ...], as_json: bool) -> None:
     \b
       tenantscope admin changes --all
     """
-    from engine import admin_words as words
+    from engine.admin import words
 
     rows = []
     for address in words.addresses(addresses):

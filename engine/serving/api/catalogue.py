@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from engine.config import Settings, Tenant
 from engine.errors import ConfigError
-from engine.serving.openai import model_not_found
+from engine.serving.api.openai import model_not_found
 
 
 def base_model_name(settings: Settings) -> str:

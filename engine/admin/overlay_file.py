@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.admin.overlay import Overlay
 from engine.errors import EngineError
-from engine.serving.overlay import Overlay
 
 NAME = "operator.json"
 _LARGEST = 16 << 20

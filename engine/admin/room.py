@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
+from engine.admin.act import WorkerSilent
+from engine.admin.desk import AdminDesk
+from engine.admin.listen import AdminListen, NoDoor
+from engine.admin.overlay import Overlay
+from engine.admin.overlay_file import OverlayFile, OverlayLost
+from engine.admin.service import AdminService
 from engine.config import Settings
 from engine.errors import EngineError
 from engine.scheduling.quota import QuotaView
-from engine.serving.admin_act import WorkerSilent
-from engine.serving.admin_desk import AdminDesk
-from engine.serving.admin_listen import AdminListen, NoDoor
-from engine.serving.admin_service import AdminService
 from engine.serving.link import CHANNEL_OPTIONS
-from engine.serving.overlay import Overlay
-from engine.serving.overlay_file import OverlayFile, OverlayLost
 from telemetry.errors import StoreError
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
@@ -35,7 +35,7 @@ from telemetry.service.methods import gather
 from telemetry.service.roles import Guard, TokenFile
 
 if TYPE_CHECKING:
-    from engine.serving.admin_guard_watch import GuardWatch
+    from engine.admin.guard_watch import GuardWatch
 
 _log = logging.getLogger(__name__)
 _THREADS = 4
@@ -181,7 +181,7 @@ class AdminRoom:
         self._thread = threading.Thread(target=self._watch, name="admin-clock", daemon=True)
         self._thread.start()
         if self._store_address and self._base.guard.mode != "off":
-            from engine.serving.admin_guard_watch import GuardWatch
+            from engine.admin.guard_watch import GuardWatch
 
             self._guard = GuardWatch(self._store_address, self._desk, self._now)
             self._guard.start()

@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from engine.config import Settings
 from engine.model.chat_template import ChatRefused
-from engine.serving.bodies import Asked
-from engine.serving.choice import Decoder
-from engine.serving.openai import ApiError
+from engine.serving.api.bodies import Asked
+from engine.serving.api.choice import Decoder
+from engine.serving.api.openai import ApiError
 
 _LEAST_BODY_BYTES = 1 << 20
 _BODY_BYTES_PER_TOKEN = 16  # room for the longest allowed prompt, as text or as ids

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.admin.overlay import ChangeRefused, Overlay
 from engine.config import Settings
 from engine.errors import EngineError
-from engine.serving.overlay import ChangeRefused, Overlay
 
 DEFAULT_TTL_S = 3_600.0
 LONGEST_TTL_S = 366 * 86_400.0

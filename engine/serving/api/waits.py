@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.serving.choice import Choice
+from engine.serving.api.choice import Choice
 
 REQUEST_HEADER = "x-tenantscope-waits"
 REASONS = ("front", "slot", "budget", "kv", "adapter", "prefill")

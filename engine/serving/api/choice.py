@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.model.clusters import Clusters
+from engine.serving.api.shapes import Part, Told
+from engine.serving.api.stops import StopScan
 from engine.serving.link import End, Flight
-from engine.serving.shapes import Part, Told
-from engine.serving.stops import StopScan
 from telemetry.proto import tenantscope_pb2 as pb
 
 

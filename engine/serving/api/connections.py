@@ -13,8 +13,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from engine.serving import openai
-from engine.serving.openai import ApiError
+from engine.serving.api import openai
+from engine.serving.api.openai import ApiError
 
 HEAD_BYTES = 64 << 10
 HEAD_S = 10.0  # from the connection, or the last answer's end, to the end of a request's head

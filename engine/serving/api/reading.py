@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.serving.openai import ApiError, short, show
+from engine.serving.api.openai import ApiError, short, show
 
 
 def json_object(body: bytes) -> dict[str, Any]:

@@ -19,19 +19,19 @@ from engine import key_digest
 from engine.clock import Clock
 from engine.config import Settings, Tenant
 from engine.scheduling.quota import Admitted, QuotaDoor, Refused
-from engine.serving import bodies, openai, refusals, waits
-from engine.serving.answer import Answer
-from engine.serving.auth import Caller, KeyRing
-from engine.serving.bodies import Asked
-from engine.serving.catalogue import Catalogue
-from engine.serving.choice import Choice
+from engine.serving.api import bodies, openai, refusals, waits
+from engine.serving.api.answer import Answer
+from engine.serving.api.auth import Caller, KeyRing
+from engine.serving.api.bodies import Asked
+from engine.serving.api.catalogue import Catalogue
+from engine.serving.api.choice import Choice
+from engine.serving.api.intake import Intake, Tokenizer
+from engine.serving.api.openai import ApiError
+from engine.serving.api.retries import RetryMemory, says_retry
+from engine.serving.api.seeds import seed_of
+from engine.serving.api.shapes import ChatShape, CompletionShape
 from engine.serving.front_book import FrontBook
-from engine.serving.intake import Intake, Tokenizer
 from engine.serving.link import End, Flight, WorkerLink
-from engine.serving.openai import ApiError
-from engine.serving.retries import RetryMemory, says_retry
-from engine.serving.seeds import seed_of
-from engine.serving.shapes import ChatShape, CompletionShape
 from telemetry.outbound import trace_context
 from telemetry.outbound.trace_context import TraceContext
 from telemetry.proto import tenantscope_pb2 as pb

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.admin.overlay import InForce, Overlay
 from engine.config import Guard, Tenant
-from engine.serving.overlay import InForce, Overlay
 
 WHO = "guard rail"
 MOST_CAPS = 3

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.config import Tenant
 from engine.scheduling.quota import QuotaDoor, Refused
-from engine.serving.openai import ApiError
+from engine.serving.api.openai import ApiError
 
 
 def limit_headers(door: QuotaDoor, tenant: Tenant, now_s: float) -> dict[str, str]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from engine.admin import overlay as edits
+from engine.admin.act import Act, Done, WorkerSilent, check, confined, until
+from engine.admin.diff import differences, lifted, live_part
+from engine.admin.overlay import ChangeRefused, Edit, InForce, Overlay, served
+from engine.admin.overlay_file import OverlayFile
 from engine.config import Settings, read_settings
 from engine.config_keeper import lost
 from engine.errors import ConfigError
-from engine.serving import overlay as edits
-from engine.serving.admin_act import Act, Done, WorkerSilent, check, confined, until
-from engine.serving.admin_diff import differences, lifted, live_part
-from engine.serving.overlay import ChangeRefused, Edit, InForce, Overlay, served
-from engine.serving.overlay_file import OverlayFile
 from telemetry.proto import tenantscope_pb2 as pb
 
 BY_ITSELF = "tenantscope"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import grpc
 
+from engine.admin.act import Act
+from engine.admin.desk import AdminDesk
+from engine.admin.guard import WHO, Cap, Held, held, judge
 from engine.errors import EngineError
-from engine.serving.admin_act import Act
-from engine.serving.admin_desk import AdminDesk
-from engine.serving.admin_guard import WHO, Cap, Held, held, judge
 from telemetry.errors import StoreError
 from telemetry.instants import unix_seconds
 from telemetry.proto import tenantscope_pb2 as pb

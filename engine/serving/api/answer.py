@@ -12,10 +12,10 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.serving import openai, shapes
-from engine.serving.choice import CallerGone, Choice
-from engine.serving.openai import ApiError
-from engine.serving.shapes import Part, Shape
+from engine.serving.api import openai, shapes
+from engine.serving.api.choice import CallerGone, Choice
+from engine.serving.api.openai import ApiError
+from engine.serving.api.shapes import Part, Shape
 
 MoreHeaders = Callable[[Sequence[Choice]], dict[str, str]]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from engine.admin.adapters import AdapterNames
 from engine.chronicle import KnownAdapter
 from engine.config import Settings, load_settings
 from engine.errors import AdapterError
-from engine.serving.admin_adapters import AdapterNames
 from telemetry.proto import tenantscope_pb2 as pb
 
 if TYPE_CHECKING:

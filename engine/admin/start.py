@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.admin.listen import AdminListen
+from engine.admin.overlay import served
+from engine.admin.overlay_file import OverlayFile
+from engine.admin.room import AdminRoom, read_overlay
 from engine.config import Settings
-from engine.serving.admin_listen import AdminListen
-from engine.serving.admin_room import AdminRoom, read_overlay
 from engine.serving.launch import AdminLaunch, Launch
-from engine.serving.overlay import served
-from engine.serving.overlay_file import OverlayFile
 
 _log = logging.getLogger(__name__)
 
