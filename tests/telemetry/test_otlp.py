@@ -174,6 +174,18 @@ def test_log_rows_are_events_with_their_instant_and_types() -> None:
     assert second.event_name == "tenantscope.adapter"
 
 
+@pytest.mark.parametrize("name", [n for n, table in TABLES.items() if table.log])
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_log_bytes_are_what_the_official_classes_write(name: str, data: st.DataObject) -> None:
+    rows = data.draw(any_rows(TABLES[name]))
+    _, logs = encode(batch(*rows))
+    if logs is None:
+        assert rows == []
+        return
+    assert ExportLogsServiceRequest.FromString(logs).SerializeToString() == logs
+
+
 def test_a_row_of_another_run_does_not_enter_a_batch() -> None:
     stray = Batch("e1", "r2", "main", Emitter.WORKER, True, 1, (minute("a", finished=1),))
     with pytest.raises(ValueError, match=r"e1/r1/main in a batch of e1/r2/main"):
