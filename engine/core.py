@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from engine.between_steps import BetweenSteps
 from engine.chronicle import Chronicle, KnownAdapter
-from engine.clock import WALL_JUMP_S, Clock, SystemClock
+from engine.clock import Clock
 from engine.config import POLICIES, Settings, Tenant
 from engine.costs import CostModel, Trim
 from engine.errors import EngineError
+from engine.ledger_timer import LedgerTimer
 from engine.loading import LoadDone, Transfers
 from engine.memory.moves import LoadOrder
 from engine.memory.pool import PagePool
@@ -35,11 +36,9 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settling import Settled
 from engine.scheduling.waits import FirstWaits
 from telemetry.ledger.ledger import Ledger, PoolFacts
-from telemetry.ledger.taken import Taken
 from telemetry.ledger.views import Identity, Targets
 from telemetry.records import Batch, EngineRun
 
-TICK_S = 1.0
 CHECK_EVERY_S = 60.0  # of idleness
 MOST_JUMPED = 4096  # steps at once
 
@@ -119,7 +118,6 @@ class EngineCore:
         self._runner = runner
         self._transfers = transfers
         self._pool = pool
-        self._emit = emit
         now = clock.now()
         self.ledger = book(
             identity,
@@ -173,9 +171,9 @@ class EngineCore:
         self._stepped = False  # the last step may have made room: plan once more
         self._step_since: float | None = None
         self._step_expected_s = 0.0
-        self._last_collect_s = now
-        self._closing = threading.Event()
-        self._timer: threading.Thread | None = None
+        self._timer = LedgerTimer(
+            self.ledger, self.scheduler, clock, self._chronicle, emit, settings.provisional_s
+        )
         transfers.on_done(self._load_done)
 
     # -- any thread
@@ -477,63 +475,21 @@ class EngineCore:
         with self._wake:
             self._wake.notify()
 
-    # -- the timer thread
+    # -- the timer
 
     def start(self) -> None:
         """Start the timer."""
-        self._timer = threading.Thread(target=self._run_timer, name="ledger-timer", daemon=True)
         self._timer.start()
 
     def tick(self) -> None:
         """Let time pass in the ledger and send what is due; a frozen step accrues here."""
-        with self.ledger.lock:
-            now = self._clock.now()
-            self.ledger.tick(now)
-            gap = self.ledger.smallest_gap_s
-            if gap is not None:
-                self.scheduler.overdue(now)
-            self._check_wall()
-            due = now - self._last_collect_s >= self._settings.provisional_s
-            taken = self.ledger.take(now) if due or self.ledger.has_sealed else None
-            if taken is not None:
-                self._last_collect_s = now
-        if taken is not None:
-            self._send(taken)
-
-    def _send(self, taken: Taken) -> None:
-        """Rows are made here, outside the lock."""
-        for batch in taken.batches():
-            self._emit(batch)
-
-    def _run_timer(self) -> None:
-        interval = min(TICK_S, self._settings.provisional_s)
-        while not self._closing.wait(interval):
-            try:
-                self.tick()
-            except Exception as e:  # a telemetry fault never touches serving, nor ends the timer
-                print(f"telemetry: {e!r}", file=sys.stderr, flush=True)
-                with self.ledger.lock:
-                    self._chronicle.event(
-                        "fault", f"the ledger's timer failed once ({type(e).__name__})"
-                    )
-
-    def _check_wall(self) -> None:
-        if isinstance(self._clock, SystemClock):
-            jump = self._clock.take_wall_jump_s(WALL_JUMP_S)
-            if jump:
-                self._chronicle.event("clock", f"the wall clock jumped by {jump:+.1f} s", jump)
+        self._timer.tick()
 
     def close(self) -> None:
         """Stop the timer and send what is left. The core thread must have stopped stepping."""
-        self._closing.set()
-        if self._timer is not None:
-            self._timer.join()
+        self._timer.stop()
         self._transfers.close()
-        with self.ledger.lock:
-            self.ledger.tick(self._clock.now())
-            self._chronicle.event("stop", "the worker stops")
-            taken = self.ledger.take(self._clock.now())
-        self._send(taken)
+        self._timer.last_words("the worker stops")
 
     def announce(self, run: EngineRun, left_out: tuple[str, ...] = ()) -> None:
         """Log the run, its adapters, the names of those left out, the policy it starts with."""

@@ -1,4 +1,4 @@
-"""The official `openai` client against a real `serve`: what real callers do, works as they expect."""
+"""The official `openai` client against a real `serve`: what its users do works as they expect."""
 
 from __future__ import annotations
 
