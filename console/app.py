@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
+from pathlib import PurePath
 from typing import ClassVar
 
 from textual import events
@@ -35,6 +37,7 @@ from console.widgets.lines import Lines
 from telemetry.errors import QueryError
 from telemetry.plain import safe as plain
 
+SLOW_S = 2.0  # where pictures are rarer their age is drawn in between
 SILENCE_S = 10.0  # a feed that has not answered for so long is said to be silent
 
 ReadTime = Callable[[str, Snapshot], float]
@@ -53,7 +56,7 @@ class ConsoleApp(App[None]):
     are shown). `tz` is the zone of the clocks, None the reader's; `monotonic` counts the banner's
     age; `at` begins in the past. Every key is one of `console.keys`."""
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["lines.tcss", "app.tcss"]
     TITLE = "tenantscope"
     AUTO_FOCUS = ""
     COMMAND_PALETTE_BINDING = "ctrl+backslash"  # the palette's own keys are among ours
@@ -88,6 +91,7 @@ class ConsoleApp(App[None]):
         self._monotonic = monotonic
         self._heard_at = monotonic()
         self._trouble: str | None = None
+        self._not_then: str | None = None  # why there is no picture of the instant wanted
         self._newest: Snapshot | None = None
         self._at = at
         self._held = False
@@ -117,13 +121,15 @@ class ConsoleApp(App[None]):
         self._poller.start()
         self.set_focus(None)
 
-    def show(self) -> None:
-        """Run. Raises KeyboardInterrupt where Ctrl-C ended it."""
+    def show(self) -> int:
+        """Run; an exit code: not 0 where an error of our own ended it. Raises KeyboardInterrupt
+        where Ctrl-C did."""
         self.run()
         self._poller.stop()
         self._poller.join()
         if self.interrupted:
             raise KeyboardInterrupt
+        return self.return_code or 0
 
     def on_unmount(self) -> None:
         self._poller.stop()
@@ -131,28 +137,33 @@ class ConsoleApp(App[None]):
     # What is heard.
 
     def on_heard(self, message: Heard) -> None:
-        told = message.told
+        told, before = message.told, self.picture
         if isinstance(told, Now):
             self._heard_at, self._trouble = self._monotonic(), None
             self._newest = told.snapshot
             if self._at is None and not self._held:
                 self.picture = told.snapshot
-            elif self._held and self.picture is not None:
+            elif self.picture is not None:  # how far back it lies grows
                 self.picture = replace(self.picture, edge=told.snapshot.now)
         elif isinstance(told, Then):
             if told.wanted == self._at:
+                self._not_then = None
                 self.picture = told.snapshot
-        else:
+        elif told.wanted is None:
             self._trouble = told.why
-        self._body.redraw()
+        elif told.wanted == self._at:
+            self._not_then = told.why
+        if self.picture is before:  # a new one has been drawn already
+            self._body.redraw()
 
     def check_feed(self) -> None:
-        """Show the banner and its age, which counts from the last good answer."""
-        if self._trouble is not None or self._is_silent():
+        """Show the banner, and how old the figures have become since the last good answer."""
+        slow = self._poller.rest_s > SLOW_S
+        if slow or self._trouble is not None or self._is_silent():
             self._body.redraw()
 
     def _is_silent(self) -> bool:
-        return self._monotonic() - self._heard_at > SILENCE_S
+        return self._monotonic() - self._heard_at > SILENCE_S + self._poller.rest_s
 
     def watch_picture(self) -> None:
         with self.batch_update():
@@ -166,9 +177,9 @@ class ConsoleApp(App[None]):
         return Look(
             glyphs=self._glyphs,
             tz=self._tz,
-            banner=self._trouble or silent,
+            banner=self._trouble or silent or self._not_then,
             age_s=age,
-            held=self._held,
+            held=self._held or self._at is not None,
             keys=key_line(TABLE if self._wide else OVERVIEW, cells),
         )
 
@@ -180,9 +191,14 @@ class ConsoleApp(App[None]):
             why = f": {plain(look.banner)}" if look.banner else ""
             head = Line((Piece("tenantscope", "title"), Piece(f"  no figures yet{why}", "dim")))
             return (head, *(Line(),) * (lines - 2), Line(look.keys))
-        if self._wide:
+        if not self._wide:
+            return overview_lines(s, cells, lines, look)
+        try:
             return wide_lines(s, self._view, cells, lines, look, self._settings)
-        return overview_lines(s, cells, lines, look)
+        except QueryError as e:  # over these names the filter takes too long: it is let go
+            self._view = replace(self._view, filter="", first=0)
+            self.call_later(self._tell, str(e), "warning")
+            return wide_lines(s, self._view, cells, lines, look, self._settings)
 
     # What the reader does: both tables.
 
@@ -212,10 +228,11 @@ class ConsoleApp(App[None]):
         if len(pools) < 2 or self.picture is None:
             self._tell("there is one pool here")
             return
-        at = pools.index(self.picture.pool) if self.picture.pool in pools else -1
-        self._feed.show_pool(pools[(at + 1) % len(pools)])
-        if self._at is not None:
-            self._go(self._at + 1e-6)  # the same instant, asked for anew
+        shown = pools.index(self.picture.pool) if self.picture.pool in pools else -1
+        self._feed.show_pool(pools[(shown + 1) % len(pools)])
+        if self._at is not None or self._held:
+            at = self._at if self._at is not None else self.picture.now
+            self._go(at + 1e-6)  # the same instant, asked for anew
         self._poller.look()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -259,12 +276,17 @@ class ConsoleApp(App[None]):
     def action_scroll(self, lines: int) -> None:
         if not self._wide or self.picture is None or self.picture.account is None:
             return
-        last = max(0, len(ranked(self.picture.account.tenants, self._view)[0]) - 1)
+        matching = len(self.picture.account.tenants)
+        if self._view.filter:
+            with suppress(QueryError):  # drawing says why, and lets go of the filter
+                matching = len(ranked(self.picture.account.tenants, self._view)[0])
+        last = max(0, matching - 1)
         self._see(replace(self._view, first=min(last, max(0, self._view.first + lines))))
 
     def on_click(self, event: events.Click) -> None:
         """A click on a heading sorts by it, and again the other way."""
-        if not self._wide or event.screen_y != self._heading_at():
+        covered = len(self.screen_stack) > 1
+        if not self._wide or covered or event.screen_y != self._heading_at():
             return
         key = column_at(self._view, self.size.width, event.screen_x)
         if key == self._view.sort:
@@ -285,12 +307,12 @@ class ConsoleApp(App[None]):
         if self._held or self._at is not None:
             self.action_edge()
             return
-        self._held = True
         if self.picture is not None:
+            self._held = True
             self.picture = replace(self.picture, edge=self.picture.now)
 
     def action_edge(self) -> None:
-        self._held, self._at = False, None
+        self._held, self._at, self._not_then = False, None, None
         self._poller.want(None)
         if self._newest is not None:
             self.picture = self._newest
@@ -321,8 +343,9 @@ class ConsoleApp(App[None]):
         self._open_prompt("time", "17:03, 2026-11-29T17:03, 5m ago, start, end", "")
 
     def _go(self, at: float) -> None:
-        self._at, self._held = at, False
+        self._at, self._held, self._not_then = at, False, None
         self._poller.want(at)
+        self._body.redraw()
 
     # The prompt.
 

@@ -47,7 +47,7 @@ MARK_ROLES = {
 
 def holder_name(holder: Holder) -> str:
     """A tenant by its name; what is no tenant in brackets, so that neither passes for the other."""
-    return plain(holder.name) if holder.kind == TENANT else f"({holder.kind})"
+    return plain(holder.name) if holder.kind == TENANT else f"({plain(holder.kind)})"
 
 
 def _mark(row: TenantRow, cells: int, glyphs: Glyphs) -> Cell:

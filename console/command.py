@@ -1,7 +1,7 @@
 """`tenantscope console`: which source is looked at, once or for as long as the reader stays.
 
 stdout is data, stderr narration. Exit codes: 0 nothing is wrong, 1 an incident is open (with
-`--once`) or it failed, 2 usage, 3 the source does not answer, 130 interrupted.
+`--once`) or it failed, 2 usage, 3 the source does not answer or holds nothing yet, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "tenantscope-store"
 ONCE_LINES = 60
+NOTHING_YET = 3  # no engine was heard: nobody can say that all is well
 
 
 @click.command("console")
@@ -90,8 +91,7 @@ def console(
         return _once(sight, where, at, as_json, ascii_only)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # where the screen is drawn
         raise click.UsageError("the console needs a terminal: use --once in scripts")
-    _run(sight, where, at, settings, ascii_only)
-    return 0
+    return _run(sight, where, at, settings, ascii_only)
 
 
 def place_of(folder: str | None, address: str | None, incident: str | None) -> str:
@@ -157,6 +157,7 @@ def _once(sight: Sight, where: str, at: str | None, as_json: bool, ascii_only: b
     from console.once import as_json as shape
     from console.once import is_open, open_incidents
     from console.overview import Look, plain_text
+    from telemetry.plain import safe
 
     try:
         picture = sight.snapshot()
@@ -179,15 +180,19 @@ def _once(sight: Sight, where: str, at: str | None, as_json: bool, ascii_only: b
     else:
         glyphs = ASCII if ascii_only else glyphs_for(sys.stdout.encoding)
         cells = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
-        click.echo(plain_text(picture, cells, ONCE_LINES, Look(glyphs=glyphs)), nl=False)
+        text = plain_text(picture, cells, ONCE_LINES, Look(glyphs=glyphs))
+        encoding = sys.stdout.encoding or "utf-8"  # a name may hold what it cannot show
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False)
         for name in incidents:
-            click.echo(f"open: {name}", err=True)
-    return 1 if is_open(picture, incidents) else 0
+            click.echo(f"open: {safe(name)}", err=True)
+    if is_open(picture, incidents):
+        return 1
+    return 0 if picture.account is not None else NOTHING_YET
 
 
 def _run(
     sight: Sight, where: str, at: str | None, settings: ConsoleSettings, ascii_only: bool
-) -> None:
+) -> int:
     from console.app import ConsoleApp
     from console.lines import ASCII, glyphs_for
 
@@ -198,4 +203,5 @@ def _run(
         except ValueError as e:
             raise click.UsageError(str(e)) from None
     plain = ascii_only or glyphs_for(sys.stdout.encoding) is ASCII
-    ConsoleApp(sight, read_time=read_time, settings=settings, ascii_only=plain, at=began).show()
+    app = ConsoleApp(sight, read_time=read_time, settings=settings, ascii_only=plain, at=began)
+    return app.show()

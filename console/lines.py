@@ -174,7 +174,7 @@ def rule(title: str, note: str, cells: int, glyphs: Glyphs) -> Line:
     )
 
 
-def wrap(text: str, cells: int) -> list[str]:
+def wrap(text: str, cells: int, ellipsis: str = "…") -> list[str]:
     """Words on lines of at most `cells`; a word longer than a line is cut."""
     lines: list[str] = []
     current = ""
@@ -185,6 +185,6 @@ def wrap(text: str, cells: int) -> list[str]:
             continue
         if current:
             lines.append(current)
-        current = clip(word, cells)
+        current = clip(word, cells, ellipsis)
     lines.append(current)
     return lines

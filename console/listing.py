@@ -81,7 +81,7 @@ def _behind(x: Listed, cells: int, glyphs: Glyphs) -> Cell:
     if holder is None:
         return ABSENT, "dim"
     reason = x.now.behind_reason or ""
-    name = holder_name(holder) if holder.kind == TENANT else holder.kind
+    name = holder_name(holder) if holder.kind == TENANT else plain(holder.kind)
     if holder.kind == TENANT and not holder.name:
         name = '""'
     room = cells - width(reason) - 1
@@ -245,7 +245,7 @@ def _s(seconds: float, a: Account) -> str:
 
 
 def _closing_line(rest: dict[str, float], a: Account, cells: int, glyphs: Glyphs) -> Line:
-    apart = ", ".join(f"{k} {_s(s, a)}" for k, s in rest.items()) or "nothing"
+    apart = ", ".join(f"{plain(k)} {_s(s, a)}" for k, s in rest.items()) or "nothing"
     left = f"  (not tenants: {apart}; total {_s(a.total_s, a)})"
     asides = [f"last {span(a.span_s)}"]
     if a.gaps:

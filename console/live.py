@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
+from pathlib import PurePath
 from typing import ClassVar, Protocol
 
 from textual import events
@@ -133,7 +134,7 @@ class LiveApp(App[None]):
     `monotonic` is what the banner's age is counted with.
     """
 
-    CSS_PATH = "live.tcss"
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["lines.tcss", "live.tcss"]
     TITLE = "tenantscope"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,6 +6,7 @@ not decided.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,7 @@ def as_json(s: Snapshot, incidents: tuple[str, ...]) -> dict[str, Any]:
     """The overview as data. Seconds, shares of 1, unix seconds; null is not known. The waits of
     `tenants` sum to `total_s`, and so do their `held_s` with `not_tenants`."""
     lamps = s.lamps
-    return {
+    shaped = {
         "at": s.now,
         "mode": s.mode,
         "pool": s.pool,
@@ -64,6 +65,17 @@ def as_json(s: Snapshot, incidents: tuple[str, ...]) -> dict[str, Any]:
         "account": None if s.account is None else _account(s.account),
         "changes": [{"at": t.at, "kind": t.kind, "text": t.text} for t in s.ticker],
     }
+    known: dict[str, Any] = _known(shaped)
+    return known
+
+
+def _known(value: Any) -> Any:
+    """JSON has no NaN and no infinity: what is no number is not known."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: _known(v) for k, v in value.items()}
+    return [_known(v) for v in value] if isinstance(value, list) else value
 
 
 def _account(a: Account) -> Mapping[str, Any]:

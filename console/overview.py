@@ -29,23 +29,24 @@ from console.lines import (
 from console.listing import holds_lines, hurt_lines, shown_name
 from console.panels import LIVE, Lamps, Level, Snapshot, over
 from console.table import USUAL
-from console.text import LEVEL_MARKS, REASON_ROLES
+from console.text import LEVEL_MARKS, OLD_TOKEN_S, REASON_ROLES
 from telemetry.plain import safe as plain
 
 LEAST_CELLS, LEAST_LINES = 40, 10
 FLAT_LINES = 11  # below it only the verdict stands above the lists
 LOW_LINES = 18  # below it the strips make room for the lists
 TALL_LINES = 32
-OLD_TOKEN_S = 2.0
 _LABEL_CELLS = 6
+_LEAST_POOL_CELLS = 9
+_HALF_A_DAY_S = 43_200.0
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """What the picture does not say: how to draw it, and how the reader stands to it.
 
-    `banner`: the source does not answer, in its words; `age_s` since when. `held`: paused, the
-    picture is not the newest. `keys` is the last line. `admin`: actions are allowed.
+    `banner`: the source does not answer, in its words; `age_s`: how long ago it did. `held`:
+    paused, the picture is not the newest. `keys` is the last line. `admin`: actions are allowed.
     """
 
     glyphs: Glyphs = UNICODE
@@ -89,19 +90,29 @@ def header_line(s: Snapshot, cells: int, look: Look) -> Line:
     right: list[list[Piece]] = [
         [Piece(f"{clock(s.now, look.tz)} ", "value"), Piece(zone(s.now, look.tz), "dim")],
         _mode(s, look),
-        _age(s),
+        _age(s, look),
         _store(lamps),
         _collector(lamps),
         [Piece("ADMIN" if look.admin else "RO", "warn" if look.admin else "dim")],
     ]
-    tail = [p for i, group in enumerate(right) if group for p in ([Piece("  ")] * bool(i) + group)]
-    fixed = sum(width(p.text) for p in tail) + width(engines) + 2
+    # Where it is tight what matters least goes first: that nothing may be done, that nothing was
+    # lost, the time. Whether the figures are old, or not the store's, always stays.
+    spared = [i for i, may in ((5, not look.admin), (4, not lamps.lost), (0, True)) if may]
+    while True:
+        tail = [p for group in right if group for p in (Piece("  "), *group)][1:]
+        fixed = sum(width(p.text) for p in tail) + width(engines) + 2
+        if fixed + _LEAST_POOL_CELLS <= cells or not spared:
+            break
+        right[spared.pop(0)] = []
+    if fixed - width(engines) > cells:
+        return cut(Line(tuple(tail), "head"), cells, look.glyphs.ellipsis)
     title = [Piece("tenantscope", "title"), Piece("  ")] if fixed + 24 < cells else []
-    room = max(4, cells - fixed - sum(width(p.text) for p in title) - 6)
+    label = [Piece("pool ", "dim")] if cells >= USUAL else []
+    room = max(1, cells - fixed - sum(width(p.text) for p in (*title, *label)) - 1)
     pool = ABSENT if s.pool is None else clip(shown_name(s.pool), room, look.glyphs.ellipsis)
     left = [
         *title,
-        *([Piece("pool ", "dim")] if cells >= USUAL else []),
+        *label,
         Piece(pool, "value"),
         Piece("  "),
         Piece(engines, "warn" if missing else "dim"),
@@ -118,12 +129,15 @@ def _mode(s: Snapshot, look: Look) -> list[Piece]:
     return [Piece(mode, role)]
 
 
-def _age(s: Snapshot) -> list[Piece]:
-    if s.data_at is None:
+def _age(s: Snapshot, look: Look) -> list[Piece]:
+    if s.data_age_s is None:
         return [Piece("no data", "warn")]
+    # Figures of now grow older on the screen too; those of another time have their age.
+    standing = s.mode == LIVE and s.edge is None and not look.held
+    age = whole(s.data_age_s + (look.age_s if standing else 0.0))
     if s.stale:
-        return [Piece(f"STALE data {whole(s.data_age_s)}", "warn")]
-    return [Piece(f"data {whole(s.data_age_s)}{'~' if s.provisional else ''}", "dim")]
+        return [Piece(f"STALE data {age}", "warn")]
+    return [Piece(f"data {age}{'~' if s.provisional else ''}", "dim")]
 
 
 def _store(lamps: Lamps) -> list[Piece]:
@@ -184,14 +198,15 @@ def verdict_part(s: Snapshot, cells: int, most: int, ellipsis: str = "…") -> t
     split = len(v.lines) - v.excluded
     mark, role = LEVEL_MARKS[v.level]
     room = max(10, cells - 3)
-    said = [x for line in v.lines[:split] for x in wrap(plain(line), room)]
-    out = [x for line in v.lines[split:] for x in wrap(plain(line), room)]
+    words = [plain(line).replace("…", ellipsis) for line in v.lines]  # names come cut already
+    said = [x for line in words[:split] for x in wrap(line, room, ellipsis)]
+    out = [x for line in words[split:] for x in wrap(line, room, ellipsis)]
     if v.level is Level.QUIET:
         out = []
     if len(said) + len(out) > most:
         # Each sentence's beginning says more than the whole of the first ones.
-        said = [clip(plain(line), room, ellipsis) for line in v.lines[:split]]
-        out = _heads(v.lines[split:], room) if out else []
+        said = [clip(line, room, ellipsis) for line in words[:split]]
+        out = _heads(words[split:], room) if out else []
     kept = said[: max(1, most - min(1, len(out)))]
     shown = [*kept, *out[: max(0, most - len(kept))]]
     lines = []
@@ -206,20 +221,24 @@ def verdict_part(s: Snapshot, cells: int, most: int, ellipsis: str = "…") -> t
 def _heads(exclusions: Sequence[str], cells: int) -> list[str]:
     """Which causes were looked at, without their figures: `NOT engine   NOT adapters`."""
     heads = [x.partition(":")[0] for line in exclusions for x in line.split(GAP) if x]
-    return [plain(x) for x in side_by_side(heads, cells)]
+    return list(side_by_side(heads, cells))
 
 
 def strips_of(s: Snapshot, cells: int, look: Look) -> tuple[Line, Line, Line]:
     """The pool's bytes and slots, who waits for what, and the share over time."""
-    return _pool(s, cells, look.glyphs), _wait(s, cells), _shares(s, cells, look.glyphs)
+    return (
+        _pool(s, cells, look.glyphs),
+        _wait(s, cells, look.glyphs),
+        _shares(s, cells, look.glyphs),
+    )
 
 
 def _figure(name: str, value: str, role: str = "value") -> list[Piece]:
     return [Piece(f"{name} ", "dim"), Piece(value, "dim" if value == ABSENT else role)]
 
 
-def _labelled(label: str, pieces: Sequence[Piece], cells: int) -> Line:
-    return cut(Line((Piece(label.ljust(_LABEL_CELLS), "label"), *pieces)), cells)
+def _labelled(label: str, pieces: Sequence[Piece], cells: int, ellipsis: str = "…") -> Line:
+    return cut(Line((Piece(label.ljust(_LABEL_CELLS), "label"), *pieces)), cells, ellipsis)
 
 
 def _pool(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
@@ -248,14 +267,15 @@ def _pool(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
         _figure("loads", quantity(p.loads)),
     ]
     room = cells - _LABEL_CELLS - bar - 4
-    return _labelled("POOL", (Piece("["), *drawn, Piece("]  "), *join(figures, room)), cells)
+    return _labelled("POOL", (Piece("["), *drawn, Piece("]  "), *join(figures, room)), cells,
+                     glyphs.ellipsis)  # fmt: skip
 
 
 def _whole(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.0f}"
 
 
-def _wait(s: Snapshot, cells: int) -> Line:
+def _wait(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     """How many wait, by reason: seconds waited in a second are requests waiting on average."""
     waiting = over(s.wait.total_s, s.covered_s)
     rates = [(r, seconds / s.covered_s) for r, seconds in s.wait.by_reason if s.covered_s]
@@ -273,7 +293,7 @@ def _wait(s: Snapshot, cells: int) -> Line:
         [*_figure("out", quantity(s.strip.output_tokens_per_s)), Piece(" tok/s", "dim")],
     ]  # fmt: skip
     room = cells - _LABEL_CELLS - width(lead[0].text)
-    return _labelled("WAIT", (*lead, *join(figures, room)), cells)
+    return _labelled("WAIT", (*lead, *join(figures, room)), cells, glyphs.ellipsis)
 
 
 def _shares(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
@@ -302,6 +322,7 @@ def _shares(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
             Piece(f" {percent(rest)}", "value"),
         ),
         cells,
+        glyphs.ellipsis,
     )
 
 
@@ -313,14 +334,14 @@ def ticker_part(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, 
     """What changed and what was alerted, the newest last, under a rule that says since when."""
     ticks = s.ticker[-(lines - 1) :]
     since = ticks[0].at if ticks else s.now
-    old = s.now - since > 43_200.0
+    old = s.now - since > _HALF_A_DAY_S
     when = day(since, look.tz) if old else f"{datetime.fromtimestamp(since, look.tz):%H:%M}"
     out = [rule(f"SINCE {when}" if ticks else "SINCE", "", cells, look.glyphs)]
     for t in ticks:
         hurt = t.kind in ("fault", "lost", "quarantine", "incident")
         word = {"policy": "CHANGE", "incident": "ALERT"}.get(t.kind, t.kind.upper())
         pieces = (
-            Piece(f"{clock(t.at, look.tz)} ", "dim"),
+            Piece(f"{_when(t.at, s.now, look.tz)} ", "dim"),
             Piece(f"{word:<7}", "hurt" if hurt else "phase"),
             Piece(plain(t.text)),
         )
@@ -328,6 +349,13 @@ def ticker_part(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, 
     if not ticks:
         out.append(Line((Piece("nothing has changed", "dim"),)))
     return tuple(out)
+
+
+def _when(at: float, now: float, tz: tzinfo | None) -> str:
+    """The time of day, or the date of what lies half a day back: both as wide."""
+    if now - at <= _HALF_A_DAY_S:
+        return clock(at, tz)
+    return day(at, tz)[2:]  # 26-11-29
 
 
 def plain_text(s: Snapshot, cells: int, lines: int, look: Look) -> str:

@@ -48,9 +48,11 @@ class Then:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why there is no picture, in the words of what refused."""
+    """Why there is no picture (of the instant that was wanted, where one was), in the words of what
+    refused."""
 
     why: str
+    wanted: float | None = None
 
 
 Told = Now | Then | Trouble
@@ -67,6 +69,7 @@ class Poller:
         self._wake = threading.Event()
         self._wanted: float | None = None
         self._cost_s = 0.0
+        self.rest_s = period_s  # how long it rests between two pictures
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
 
     def start(self) -> None:
@@ -98,11 +101,16 @@ class Poller:
                 self._wake.clear()
                 wanted = self._wanted
                 if wanted is not None and wanted != shown:
-                    self._say(self._then(wanted))
-                shown = wanted
+                    then = self._then(wanted)
+                    self._say(then)
+                    # What was refused is asked for again: the reader still waits for it.
+                    shown = wanted if isinstance(then, Then) else None
+                elif wanted is None:
+                    shown = None
                 if not self._over.is_set() and not self._wake.is_set():
                     self._say(self._now())
-                self._wake.wait(pause_s(self._period_s, self._cost_s))
+                self.rest_s = pause_s(self._period_s, self._cost_s)
+                self._wake.wait(self.rest_s)
         finally:
             self._feed.close()
 
@@ -123,7 +131,7 @@ class Poller:
         try:
             return Then(at, self._feed.at(at))
         except Exception as e:  # as above
-            return Trouble(sentence_of(e))
+            return Trouble(sentence_of(e), at)
 
 
 def pause_s(period_s: float, cost_s: float) -> float:

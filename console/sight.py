@@ -31,6 +31,8 @@ REMEMBERED = 32  # pictures of the past, for stepping to and fro
 class NothingRecorded(Exception):
     """The source answers and holds no engine's minutes; says what to do."""
 
+    exit_code = 3  # not yet: nobody is known to be hurt
+
 
 class Edge(Protocol):
     """When now is, and what the screen calls it. `settled`: only what is closed is shown."""
@@ -122,7 +124,7 @@ def _reach(source: Asked) -> tuple[float, float]:
 
 class Sight:
     """The console's feed. `opening` opens the source, and again after a failure; called, like all
-    of this, from one thread. `pool` None shows the pool heard last."""
+    of this but `show_pool`, from one thread. `pool` None shows the pool heard last."""
 
     def __init__(
         self,
@@ -166,7 +168,8 @@ class Sight:
     def at(self, at: float) -> Snapshot:
         """The picture as it was at an instant (unix seconds), by what was recorded for good. A
         later one than now is now's."""
-        known = self._past.get((at, self._pool))
+        chosen = self._pool
+        known = self._past.get((at, chosen))
         if known is not None:
             return known
         try:
@@ -176,8 +179,10 @@ class Sight:
         except BaseException:
             self.close()
             raise
-        made = self._built(gathered, min(at, edge), settled=True, edge=edge)
-        self._past[at, self._pool] = made
+        pool = self._settled_pool(gathered.rows, chosen)
+        made = self._built(gathered, min(at, edge), pool, settled=True, edge=edge)
+        if at <= edge:  # what lies ahead becomes another picture
+            self._past[at, pool] = made
         while len(self._past) > REMEMBERED:
             self._past.popitem(last=False)
         return made
@@ -200,10 +205,11 @@ class Sight:
         self._note_store(gathered)
         settled = self._edge.settled
         rows = gathered.rows.as_of(now) if settled else gathered.rows
-        self._settle_on_a_pool(rows)
+        pool = self._settled_pool(rows, self._pool)
         closed = max((r.bucket_start for r in rows.engines), default=0.0) if settled else 0.0
         # Not the notes: a worker that is silent says every second for how long.
-        same = (gathered.revision, gathered.store_down, self._pool, self._phase(), closed)
+        same = (gathered.revision, gathered.store_down, pool, self._phase(), closed,
+                len(rows.events), len(rows.policies))  # fmt: skip
         if self._last is not None and self._last[0] == same:
             was = self._last[1]
             made = replace(
@@ -213,20 +219,19 @@ class Sight:
                 lamps=replace(was.lamps, store_down_s=self._down_s(), notes=gathered.notes),
             )
         else:
-            made = self._built(replace(gathered, rows=rows), now, settled=False, edge=None)
+            made = self._built(replace(gathered, rows=rows), now, pool, settled=False, edge=None)
         self._last = (same, made)
         return made
 
     def _built(
-        self, gathered: Gathered, at: float, *, settled: bool, edge: float | None
+        self, gathered: Gathered, at: float, pool: str | None, *, settled: bool, edge: float | None
     ) -> Snapshot:
         rows = gathered.rows
-        self._settle_on_a_pool(rows)
-        judge: Judge = LiveJudge(recent_s=self._recent_s, pool=self._pool, tz=self._tz)
+        judge: Judge = LiveJudge(recent_s=self._recent_s, pool=pool, tz=self._tz)
         made = build_snapshot(
             rows,
             at,
-            pool=self._pool,
+            pool=pool,
             mode=self._edge.label(),
             phase=self._phase() if not settled else None,
             verdict=judge(rows, at) if rows.engines else None,
@@ -238,16 +243,20 @@ class Sight:
         stale = made.data_at is None or at - made.data_at > self._stale_after(gathered, made)
         return replace(made, stale=stale)
 
-    def _settle_on_a_pool(self, rows: Rows) -> None:
-        """Where nobody has chosen, the one heard last first: the screen does not go to and fro.
-        Raises PoolChoice where the one chosen has no rows and others do."""
+    def _settled_pool(self, rows: Rows, chosen: str | None) -> str | None:
+        """The pool of a whole picture, whatever the reader chooses while it is made. Where nobody
+        has chosen, the one heard last first: the screen does not go to and fro. Raises PoolChoice
+        where the one chosen has no rows and others do."""
         pools = pools_of(rows.engines)
-        if self._pool is None:
+        if chosen is None:
             newest = max(rows.engines, key=lambda r: r.bucket_start, default=None)
-            self._pool = newest.pool if newest is not None else None
-        elif pools and self._pool not in pools:
+            if self._pool is None and newest is not None:
+                self._pool = newest.pool
+            return newest.pool if newest is not None else None
+        if pools and chosen not in pools:
             listed = ", ".join(map(repr, pools))
-            raise PoolChoice(f"no pool {self._pool!r} was heard lately; there is {listed}")
+            raise PoolChoice(f"no pool {chosen!r} was heard lately; there is {listed}")
+        return chosen
 
     def _stale_after(self, gathered: Gathered, picture: Snapshot) -> float:
         if picture.edge is not None or self._edge.settled:

@@ -17,6 +17,7 @@ from console.widgets.lines import Lines
 class HelpPage(ModalScreen[None]):
     """Over the picture, which goes on behind it."""
 
+    AUTO_FOCUS = "VerticalScroll"  # else the arrows reach nothing
     SCROLLING: ClassVar[frozenset[str]] = frozenset(
         {"up", "down", "pageup", "pagedown", "home", "end"}
     )

@@ -24,6 +24,12 @@ class WorkerSilent(EngineError):
     exit_code = 3
 
 
+class FrontSilent(EngineError):
+    """The HTTP loop is stuck. Trying later can help."""
+
+    exit_code = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """What every act says beside what it is."""
@@ -76,6 +82,15 @@ def check(act: Act, settings: Settings, overlay: Overlay) -> None:
         )
 
 
+def leaves_nothing(act: Act) -> None:
+    """For what is done once, or takes something back. Raises ChangeRefused: a span that was asked
+    for and not kept would be a surprise when it is over."""
+    if act.ttl_s or act.permanent:
+        raise ChangeRefused(
+            "this leaves nothing that could revert: leave out --ttl and --permanent"
+        )
+
+
 def until(act: Act, now_s: float) -> float | None:
     """When a change ends by itself. Raises ChangeRefused."""
     if act.permanent:
@@ -102,7 +117,7 @@ def confined(folder: str, settings: Settings, config: Path | None) -> str:
         )
     try:
         path = (roots[0] / folder).resolve()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
         raise ChangeRefused(f"folder {folder!r} is no path") from None
     if not any(path.is_relative_to(root) for root in roots):
         within = ", ".join(sorted({str(r) for r in roots}))

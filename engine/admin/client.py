@@ -16,7 +16,11 @@ from telemetry.service.access import Access
 
 _CALL_S = 90.0  # an act may read an adapter of some gigabytes
 LATER = "not now: "  # begins the details of an UNAVAILABLE that the engine itself said
-_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", 64 << 20),  # ten thousand tenants with their adapters
+)
 
 
 class ActRefused(EngineError):

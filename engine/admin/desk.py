@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from engine.admin import overlay as edits
-from engine.admin.act import Act, Done, WorkerSilent, check, confined, until
+from engine.admin.act import Act, Done, WorkerSilent, check, confined, leaves_nothing, until
 from engine.admin.diff import differences, lifted, live_part
+from engine.admin.hands import FrontHands, WorkerHands
 from engine.admin.overlay import ChangeRefused, Edit, InForce, Overlay, served
-from engine.admin.overlay_file import OverlayFile
+from engine.admin.overlay_file import OverlayFile, OverlayLost
 from engine.config import Settings, read_settings
 from engine.config_keeper import lost
 from engine.errors import ConfigError
@@ -26,25 +27,9 @@ from telemetry.proto import tenantscope_pb2 as pb
 BY_ITSELF = "tenantscope"
 
 
-class WorkerHands(Protocol):
-    def operate(self, request: pb.OperateRequest) -> pb.OperateReply:
-        """Raises WorkerSilent."""
-        ...
-
-
-class FrontHands(Protocol):
-    def check(self, settings: Settings) -> None:
-        """Raises ConfigError for settings that the front could not serve with."""
-        ...
-
-    def apply(self, settings: Settings) -> None:
-        """Keys, limits and names are as here, for whoever comes from now on."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class _State:
-    """What holds, read without the lock by whoever only looks."""
+class State:
+    """What holds at one instant, read without the lock by whoever only looks."""
 
     base: Settings
     overlay: Overlay
@@ -70,7 +55,7 @@ class AdminDesk:
     ) -> None:
         """`now` is unix time on the engine's clock; `changed` hears that a change may end sooner
         than was known."""
-        self._state = _State(base, overlay)
+        self._state = State(base, overlay)
         self._started_with = base
         self._kept = kept
         self._worker = worker
@@ -79,9 +64,13 @@ class AdminDesk:
         self._config = config
         self._changed = changed
         self._lock = threading.Lock()
-        self._owed = False  # the worker was not reached when something ended
+        self._owed = False  # the worker may not be as it should
 
     # -- looking
+
+    @property
+    def state(self) -> State:
+        return self._state
 
     @property
     def overlay(self) -> Overlay:
@@ -101,8 +90,10 @@ class AdminDesk:
 
     # -- changes that can be taken back
 
-    def set_tenant(self, act: Act, name: str, words: dict[str, str]) -> Done:
-        return self._edit(act, lambda now: edits.tenant_edit(now, name, words), tenant=name)
+    def set_tenant(self, act: Act, name: str, words: dict[str, str], *, cap: bool = False) -> Done:
+        """`cap`: lower only, whatever comes or ends under it."""
+        make = edits.cap_edit if cap else edits.tenant_edit
+        return self._edit(act, lambda now: make(now, name, words), tenant=name)
 
     def drain(self, act: Act, name: str) -> Done:
         return self._edit(
@@ -127,7 +118,8 @@ class AdminDesk:
                 act, lambda now: edits.load_edit(now, name, path, tenants), adapter=name
             )
         if any(c.in_force and c.edit == Edit("unload", name) for c in self.overlay.changes):
-            return self._take_back(act, "unload", name, "", adapter=name)
+            gone = f"adapter {name!r} is not unloaded any more"
+            return self._take_back(act, "unload", name, gone, adapter=name)
         return self.reload_adapter(act, name)
 
     def unload(self, act: Act, name: str) -> Done:
@@ -148,6 +140,7 @@ class AdminDesk:
         """The last change in force, whoever made it."""
         with self._lock:
             check(act, self.base, self.overlay)
+            leaves_nothing(act)
             found = self.overlay.without_last()
             if found is None:
                 raise ChangeRefused(
@@ -164,6 +157,7 @@ class AdminDesk:
         file leaves out is taken for an accident unless `allow_lifts`. Raises ChangeRefused."""
         with self._lock:
             check(act, self.base, self.overlay)
+            leaves_nothing(act)
             if self._config is None:
                 raise ChangeRefused("this engine was started without a settings file to read again")
             old = self.base
@@ -216,7 +210,7 @@ class AdminDesk:
         with self._lock:
             after = self.overlay.with_note(what, self._now(), act.who, act.why)
             self._kept.write(after)
-            self._state = _State(self.base, after)
+            self._state = State(self.base, after)
 
     # -- time, and the worker's comings
 
@@ -229,17 +223,21 @@ class AdminDesk:
                 return ()
             what = "; ".join(c.what for c in over)
             was, target = self.in_force, after.on(self.base)
-            self._state = _State(self.base, after)
+            self._state = State(self.base, after)
+            self._owed = True
             if _goes(was, target):
                 self._front.apply(served(target))
             act = Act(BY_ITSELF, "its time is over")
-            try:
-                self._tell_worker(act, target, f"over: {what}", lenient=True)
-            except WorkerSilent:
-                self._owed = True
+            with suppress(WorkerSilent):
+                self._owed = not self._tell_worker(act, target, f"over: {what}", lenient=True).ok
             self._front.apply(served(target))
             self._kept.write(after)  # last: a full disk must not keep a limit in force
             return tuple(c.what for c in over)
+
+    @property
+    def owes(self) -> bool:
+        """Whether the worker is to be told once more (`sync`)."""
+        return self._owed
 
     @property
     def next_expiry_s(self) -> float | None:
@@ -247,7 +245,7 @@ class AdminDesk:
 
     def sync(self) -> tuple[str, ...]:
         """A worker answers: it is told what is in force, unless it started with just that. Returns
-        the adapters it had to leave out. Raises WorkerSilent."""
+        the adapters it had to leave out. Raises WorkerSilent, ChangeRefused."""
         with self._lock:
             now = self.in_force
             if not self._owed and now == InForce(self._started_with):
@@ -255,6 +253,8 @@ class AdminDesk:
             act = Act(BY_ITSELF, "changes in force before this start")
             reply = self._tell_worker(act, now, "changes by operators are taken up", lenient=True)
             self._owed = False
+            if not reply.ok:
+                raise ChangeRefused(f"the worker does not take what is in force: {reply.detail}")
             return tuple(reply.left_out)
 
     # -- parts
@@ -289,6 +289,7 @@ class AdminDesk:
     ) -> Done:
         with self._lock:
             check(act, self.base, self.overlay)
+            leaves_nothing(act)
             after = self.overlay.without(kind, name)
             if after is None:
                 raise ChangeRefused(nothing)
@@ -318,31 +319,38 @@ class AdminDesk:
         # A name that goes is refused at the door before the worker forgets it; one that comes is
         # let in only when the worker has it.
         goes = _goes(now, target)
-        if goes and not act.dry_run:
-            self._front.apply(served(target))
         try:
+            if goes and not act.dry_run:
+                self._front.apply(served(target))
             reply = self._tell_worker(act, target, what, tenant=tenant, adapter=adapter)
-        except WorkerSilent:
+        except Exception:
+            self._owed = self._owed or not act.dry_run  # it may have heard, and do it yet
+            self._changed()
             self._restore(before, act, goes)
             raise
         if act.dry_run or not reply.ok:
             self._restore(before, act, goes)
             return Done(before.overlay.version, act.dry_run, what, ends, reply.ok, reply.detail)
-        self._front.apply(served(target))
-        self._state = _State(base, after)
-        self._changed()
+        try:
+            self._front.apply(served(target))
+        finally:  # worker and disk have it, whether or not the front has turned yet
+            self._state = State(base, after)
+            self._changed()
         return Done(after.version, False, what, ends, True, reply.detail)
 
-    def _restore(self, before: _State, act: Act, front: bool) -> None:
+    def _restore(self, before: State, act: Act, front: bool) -> None:
         if act.dry_run:
             return
-        self._kept.write(before.overlay)
-        if front:
-            self._front.apply(served(before.in_force))
+        try:
+            self._kept.write(before.overlay)
+        finally:
+            if front:
+                self._front.apply(served(before.in_force))
 
     def _once(self, act: Act, request: pb.OperateRequest, what: str) -> Done:
         with self._lock:
             check(act, self.base, self.overlay)
+            leaves_nothing(act)
             request.who, request.why, request.what = act.who, act.why, what
             request.dry_run = act.dry_run
             reply = self._worker.operate(request)
@@ -350,8 +358,11 @@ class AdminDesk:
                 after = self.overlay.with_note(
                     f"{what}: {reply.detail}", self._now(), act.who, act.why
                 )
-                self._kept.write(after)
-                self._state = _State(self.base, after)
+                try:
+                    self._kept.write(after)
+                except OverlayLost:  # what is done once cannot be taken back
+                    reply.detail += "; done, but the disk took no note of it"
+                self._state = State(self.base, after)
             version = self.overlay.version
             return Done(version, act.dry_run, what, None, reply.ok, reply.detail)
 

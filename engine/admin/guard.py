@@ -91,15 +91,21 @@ def judge(found: Held, guard: Guard, now: InForce, overlay: Overlay) -> Cap | st
         return f"{found.tenant!r} is not in the settings"
     if tenant.name in guard.spare:
         return f"{found.tenant!r} is spared by the settings"
-    caps = [c for c in overlay.changes if c.in_force and c.who == WHO]
+    own = [c for c in overlay.changes if c.who == WHO]
+    caps = [c for c in own if c.in_force]
     if any(c.edit.name == tenant.name for c in caps):
         return f"{found.tenant!r} is capped already"
+    mark = f"{found.incident}: "
+    if any(
+        c.state == "undone" and c.edit.name == tenant.name and c.why.startswith(mark) for c in own
+    ):
+        return f"an operator took the cap of {found.tenant!r} back"
     if len(caps) >= MOST_CAPS:
         return f"{MOST_CAPS} caps hold already"
     words = _lower(guard, tenant)
     if not words:
         return f"{found.tenant!r} has limits as low already"
-    return Cap(tenant.name, words, f"{found.incident}: holds {found.share:.0%} of the excess wait")
+    return Cap(tenant.name, words, f"{mark}holds {found.share:.0%} of the excess wait")
 
 
 def _lower(guard: Guard, tenant: Tenant) -> dict[str, str]:

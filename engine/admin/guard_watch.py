@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from engine.admin.act import Act
+from engine.admin.act import Act, VersionMoved
 from engine.admin.desk import AdminDesk
 from engine.admin.guard import WHO, Cap, Held, held, judge
 from engine.errors import EngineError
@@ -75,16 +75,24 @@ class Guarding:
         except ValueError as e:
             return str(e)
         desk = self._desk
-        guard = desk.base.guard
-        verdict = judge(found, guard, desk.in_force, desk.overlay)
-        if guard.mode == "off" or isinstance(verdict, str):
+        while True:
+            state = desk.state
+            guard, overlay = state.base.guard, state.overlay
+            verdict = judge(found, guard, state.in_force, overlay)
+            if guard.mode == "off" or isinstance(verdict, str):
+                return verdict
+            if guard.mode == "dry-run":
+                return self._would(found, verdict)
+            # Of the version judged: a limit lowered meanwhile must not be raised by the cap.
+            act = Act(WHO, verdict.why, if_version=overlay.version, ttl_s=guard.ttl_s)
+            try:
+                done = desk.set_tenant(act, verdict.tenant, dict(verdict.words), cap=True)
+            except VersionMoved:
+                continue
+            if not done.ok:
+                raise EngineError(done.detail)
+            _log.warning("guard rail: %s (%s)", done.effect, verdict.why)
             return verdict
-        if guard.mode == "dry-run":
-            return self._would(found, verdict)
-        act = Act(WHO, verdict.why, ttl_s=guard.ttl_s)
-        done = desk.set_tenant(act, verdict.tenant, dict(verdict.words))
-        _log.warning("guard rail: %s (%s)", done.effect, verdict.why)
-        return verdict
 
     def _would(self, found: Held, cap: Cap) -> Cap:
         mark = (found.incident, cap.tenant)
@@ -145,5 +153,5 @@ class GuardWatch:
     def _look(self, detail: str) -> None:
         try:
             self._guarding.look(detail)
-        except EngineError as e:
+        except Exception as e:  # one odd incident must not end the watch over the others
             _log.error("guard rail: the cap could not be put in force: %s", e)

@@ -8,6 +8,7 @@ gives back what was under it, whoever made that.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -153,7 +154,7 @@ class Overlay:
         try:
             changes = tuple(_change(c) for c in raw["changes"])
             version = int(raw["version"])
-        except (KeyError, TypeError) as e:
+        except (AttributeError, KeyError, TypeError) as e:
             raise ValueError(f"a change is not as it was written: {e}") from None
         unknown = sorted({c.edit.kind for c in changes} - KINDS.keys() - {"note"})
         if unknown:
@@ -162,7 +163,13 @@ class Overlay:
 
 
 def _change(raw: Mapping[str, Any]) -> Change:
-    return Change(**{**raw, "edit": Edit(**raw["edit"])})
+    change = Change(**{**raw, "edit": Edit(**raw["edit"])})
+    ends = change.until_unix_s
+    if not (ends is None or (isinstance(ends, int | float) and math.isfinite(ends))):
+        raise ValueError(f"until_unix_s is no instant: {ends!r}")  # it would never be over
+    if not isinstance(change.edit.name, str) or not isinstance(change.edit.values, Mapping):
+        raise ValueError(f"edit of change {change.number!r} is none")
+    return change
 
 
 def _is_over(change: Change, now_s: float) -> bool:
@@ -181,6 +188,11 @@ def tenant_edit(now: InForce, name: str, words: Mapping[str, str]) -> Edit:
     if not values:
         raise ChangeRefused(f"nothing to change: give one of {', '.join(CHANGEABLE)}")
     return Edit("tenant", name, values)
+
+
+def cap_edit(now: InForce, name: str, words: Mapping[str, str]) -> Edit:
+    """Limits that lower and never raise. Raises ChangeRefused."""
+    return replace(tenant_edit(now, name, words), kind="cap")
 
 
 def drain_edit(now: InForce, name: str) -> Edit:
@@ -290,6 +302,13 @@ def _set(now: InForce, edit: Edit) -> InForce:
     return _with_tenant(now, edit.name, lambda t: replace(t, **values))
 
 
+def _cap(now: InForce, edit: Edit) -> InForce:
+    tenant = now.settings.tenant(edit.name)
+    own = {key: getattr(tenant, key, None) for key in edit.values}
+    lower = {k: v for k, v in edit.values.items() if own[k] is None or v < own[k]}
+    return _set(now, replace(edit, values=lower))
+
+
 def _drain(now: InForce, edit: Edit) -> InForce:
     return replace(now, draining=now.draining | {edit.name})
 
@@ -337,6 +356,7 @@ def _with_tenant(now: InForce, name: str, edit: Callable[[Tenant], Tenant]) -> I
 
 KINDS: Mapping[str, Callable[[InForce, Edit], InForce]] = {
     "tenant": _set,
+    "cap": _cap,
     "drain": _drain,
     "policy": _policy,
     "load": _load,

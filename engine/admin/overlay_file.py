@@ -34,7 +34,7 @@ class OverlayFile:
             return Overlay()
         except OSError as e:
             raise OverlayLost(f"{self.path} cannot be read: {e.strerror}") from None
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise OverlayLost(
                 f"{self.path} holds no operator's changes ({e}): {_WAY_OUT}"
             ) from None

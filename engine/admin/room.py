@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent import futures
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
-from engine.admin.act import WorkerSilent
+from engine.admin.act import FrontSilent, WorkerSilent
 from engine.admin.desk import AdminDesk
+from engine.admin.hands import FrontHands
 from engine.admin.listen import AdminListen, NoDoor
 from engine.admin.overlay import Overlay
 from engine.admin.overlay_file import OverlayFile, OverlayLost
@@ -48,14 +50,8 @@ _AGAIN_S = 5.0
 _STOP_S = 0.2  # of each part; the front has more to end than this
 
 
-class FrontSide(Protocol):
-    """What of the front an operator can change; on the HTTP loop only."""
-
-    def check(self, settings: Settings) -> None:
-        """Raises ConfigError for settings that the front could not serve with."""
-        ...
-
-    def apply(self, settings: Settings) -> None: ...
+class FrontSide(FrontHands, Protocol):
+    """What of the front an operator can change, or sees; on the HTTP loop only."""
 
     def views(self, tenants: Iterable[str]) -> dict[str, QuotaView]: ...
 
@@ -84,7 +80,13 @@ class LoopHands:
         async def run() -> None:
             call()
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_S)
+        try:
+            asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_S)
+        except TimeoutError:  # it stays in the loop's queue, in its order
+            raise FrontSilent(
+                f"the front has not turned within {_LOOP_S:g} s; it does as it was told when it "
+                "does: look what is in force before you try again"
+            ) from None
 
 
 class WorkerWire:
@@ -204,10 +206,11 @@ class AdminRoom:
             self._thread.join(2 * _STOP_S)
 
     def _watch(self) -> None:
+        said = ""
         while not self._closing:
             due = self.desk.next_expiry_s
             pause = None if due is None else max(0.0, due - self._now())
-            if self._sync:
+            if self._sync or self.desk.owes:
                 pause = 0.0
             self._wake.wait(pause)
             self._wake.clear()
@@ -215,12 +218,18 @@ class AdminRoom:
                 return
             try:
                 self._turn()
+                said = ""
             except Exception as e:  # the clock must not end with one bad turn
-                _log.error("operators' changes: %s", e)
+                if str(e) != said:
+                    said = str(e)
+                    _log.error("operators' changes: %s", e)
                 self._wake.wait(_AGAIN_S)
 
     def _turn(self) -> None:
-        if self._sync:
+        # First what is over: a worker that is silent keeps no limit in force at the door.
+        for what in self.desk.expire():
+            _log.warning("over: %s", what)
+        if self._sync or self.desk.owes:
             self._sync = False
             try:
                 for name in self.desk.sync():
@@ -228,8 +237,6 @@ class AdminRoom:
             except WorkerSilent:
                 self._sync = True
                 raise
-        for what in self.desk.expire():
-            _log.warning("over: %s", what)
 
 
 def _serve(where: AdminListen, desk: AdminDesk, hands: LoopHands) -> grpc.Server:
@@ -250,8 +257,12 @@ def _serve(where: AdminListen, desk: AdminDesk, hands: LoopHands) -> grpc.Server
         server.add_generic_rpc_handlers(handlers)
         if where.files is None:
             path = listen.free_socket(where.address)
-            server.add_insecure_port(where.address)
-            path.chmod(0o600)  # before anything is answered there
+            mask = os.umask(0o177)  # nobody else may connect even before the mode is set
+            try:
+                server.add_insecure_port(where.address)
+            finally:
+                os.umask(mask)
+            path.chmod(0o600)
         else:
             server.add_secure_port(where.address, tls.server_credentials(where.files))
     except (StoreError, RuntimeError, OSError) as e:

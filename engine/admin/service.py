@@ -12,7 +12,7 @@ from typing import Protocol
 
 import grpc
 
-from engine.admin.act import Act, Done, VersionMoved, WorkerSilent
+from engine.admin.act import Act, Done, FrontSilent, VersionMoved, WorkerSilent
 from engine.admin.client import LATER
 from engine.admin.desk import AdminDesk
 from engine.admin.overlay import CHANGEABLE, ChangeRefused, served
@@ -33,12 +33,14 @@ _METHODS = (
 )  # fmt: skip
 ROLES = {f"/{SERVICE}/{method}": Role.OPERATOR for method in _METHODS}
 _log = logging.getLogger(__name__)
+_LONGEST_NO = 2_000  # characters: what is longer than a header may be would be no answer at all
 _CODES = (
     (VersionMoved, grpc.StatusCode.ABORTED),
     (ChangeRefused, grpc.StatusCode.INVALID_ARGUMENT),
     (ConfigError, grpc.StatusCode.INVALID_ARGUMENT),
     (WorkerSilent, grpc.StatusCode.UNAVAILABLE),
     (StepStuck, grpc.StatusCode.UNAVAILABLE),
+    (FrontSilent, grpc.StatusCode.UNAVAILABLE),
 )
 
 
@@ -67,7 +69,8 @@ class AdminService(pb_grpc.AdminServicer):
         self, request: pb.AdminShowRequest, context: grpc.ServicerContext
     ) -> pb.AdminShowReply:
         desk = self._desk
-        now, overlay = desk.in_force, desk.overlay
+        state = desk.state  # one look: rows and version must be of the same instant
+        now, overlay = state.in_force, state.overlay
         settings = now.settings
         reply = pb.AdminShowReply(
             engine=settings.engine,
@@ -82,9 +85,12 @@ class AdminService(pb_grpc.AdminServicer):
             present = {t.tenant: t for t in worker.tenants}
         except EngineError as e:
             reply.worker, present = str(e), {}
-        levels = self._levels.views(t.name for t in settings.tenants)
+        try:
+            levels = self._levels.views(t.name for t in settings.tenants)
+        except EngineError as e:
+            reply.worker, levels = reply.worker or str(e), {}
         for tenant in served(now).tenants:
-            row = _row(tenant, desk.base, levels.get(tenant.name))
+            row = _row(tenant, state.base, levels.get(tenant.name))
             row.draining = tenant.name in now.draining
             there = present.get(tenant.name)
             if there is not None:
@@ -192,7 +198,7 @@ class AdminService(pb_grpc.AdminServicer):
                 grpc.StatusCode.FAILED_PRECONDITION,
             )
             begins = LATER if code is grpc.StatusCode.UNAVAILABLE else ""
-            context.abort(code, f"{begins}{e}")
+            context.abort(code, f"{begins}{e}"[:_LONGEST_NO])
         settings = self._desk.base
         result = pb.EngineResult(
             engine=settings.engine, pool=settings.pool, ok=done.ok, detail=done.detail

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -90,13 +90,19 @@ class Operator:
         short = between.do(lambda s: self._cannot_pin(s, wanted), _STEP_S)
         if short and not request.desired.lenient:
             return self._reply(False, short)
+        if short:
+            wanted = replace(wanted, pinned=())
         effect = between.do(lambda s: self._effect(s, wanted, goes), _STEP_S)
+        if short:
+            effect = f"{effect}; nothing is pinned: {short}"
         if request.dry_run:
             return self._reply(True, effect)
         for known in wanted.come:
             self._shelf.keep(known, Path(folders[known.name]))
-        gone = self._names.change(wanted.come, folders)
-        between.do(lambda s: self._carry_out(s, wanted, gone, request), _STEP_S)
+        # The core first: no name may lead to what the core does not know yet, what leaves it still
+        # serves whoever was let through a moment ago, and a step that hangs changes nothing.
+        between.do(lambda s: self._carry_out(s, wanted, goes, request), _STEP_S)
+        self._names.change(wanted.come, folders)
         self._settings = wanted.settings
         reply = self._reply(True, effect)
         reply.left_out.extend(wanted.left_out)
@@ -154,12 +160,12 @@ class Operator:
         return "; ".join(said) or "from the next request on"
 
     def _carry_out(
-        self, scheduler: Scheduler, wanted: _Wanted, gone: list[str], request: pb.OperateRequest
+        self, scheduler: Scheduler, wanted: _Wanted, goes: list[str], request: pb.OperateRequest
     ) -> None:
         core = self._core
         for known in wanted.come:
             core.take_in(known, scheduler)
-        for name in gone:
+        for name in goes:
             core.let_leave(name, scheduler)
         whose = _owners(wanted.settings)
         pins = {a.key: whose.get(a.name, "") for a in core.adapters if a.name in wanted.pinned}
@@ -228,8 +234,8 @@ class Operator:
         if request.dry_run:
             return self._reply(True, detail)
         self._shelf.keep(known, Path(folder))
-        self._names.change((known,), dict(self._settings.adapters))
         self._core.between_steps.do(lambda s: self._core.take_in(known, s), _STEP_S)
+        self._names.change((known,), dict(self._settings.adapters))
         self._tell(request, f"{request.what}: {detail}")
         return self._reply(True, detail)
 

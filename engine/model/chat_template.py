@@ -7,12 +7,16 @@ folder is data. Where there is none, `NoTemplate` says what would help.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.errors import ModelError
+
+if TYPE_CHECKING:
+    from jinja2.ext import Extension
 
 TEMPLATE_FILE = "chat_template.jinja"
 CONFIG_FILE = "tokenizer_config.json"
@@ -52,9 +56,12 @@ class ChatTemplate:
         except ImportError:
             raise ModelError(_NO_JINJA) from None
         inside = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols", _generation_blocks()],
         )
         inside.globals["raise_exception"] = _raise
+        inside.globals["strftime_now"] = time.strftime  # some prompts begin with the date
         inside.filters["tojson"] = _to_json
         try:
             self._template = inside.from_string(source)
@@ -69,7 +76,12 @@ class ChatTemplate:
         itself objects to, or that it fails at these messages."""
         try:
             return self._template.render(
-                messages=[dict(m) for m in messages], add_generation_prompt=True, **self._tokens
+                messages=[dict(m) for m in messages],
+                # None, not absent: templates ask `tools is not none`, as transformers passes them.
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._tokens,
             )
         except ChatRefused:
             raise
@@ -123,6 +135,23 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, str):
             tokens[name] = value
     return tokens
+
+
+def _generation_blocks() -> type[Extension]:
+    """`{% generation %}` marks what a model is trained on; in a prompt it is what it holds."""
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+    from jinja2.parser import Parser
+
+    class GenerationBlocks(Extension):
+        tags = {"generation"}  # noqa: RUF012 - as the base class declares it
+
+        def parse(self, parser: Parser) -> nodes.Node:
+            line = next(parser.stream).lineno
+            held = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(held, lineno=line)
+
+    return GenerationBlocks
 
 
 def _raise(message: object) -> NoReturn:

@@ -18,6 +18,7 @@ from engine.model.fetch import SMOLLM2, fetch_smollm2
 SYNTHETIC_END = "<|end|>"
 _NO_CHAT = chat_template.NoTemplate("this model has no chat template: use POST /v1/completions")
 _FALLBACK_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_WINDOW_TOKENS, _TAIL_TOKENS = 64, 8
 
 
 class Tokenizer:
@@ -38,9 +39,14 @@ class Tokenizer:
             raise ModelError(f"the tokenizer cannot be read: {e}") from None
         self.eos_ids = tuple(eos_ids)
         self._chat = chat
-        self._bytes: dict[int, bytes] | None = self._byte_table(json.loads(text))
+        raw = json.loads(text)
+        special = {t["id"] for t in raw.get("added_tokens") or () if t.get("special")}
+        self._bytes: dict[int, bytes] | None = self._byte_table(raw, special)
         vocab = {} if self._bytes is not None else self._inner.get_vocab(with_added_tokens=True)
         self._lone_bytes = frozenset(i for t, i in vocab.items() if _FALLBACK_BYTE.fullmatch(t))
+        self._spoken = frozenset(vocab.values()) - special
+        letters = sorted(self._spoken - self._lone_bytes)
+        self._letter = next(([i] for i in letters if self.decode([i]).isalnum()), [])
 
     @property
     def vocab_size(self) -> int:
@@ -57,12 +63,14 @@ class Tokenizer:
         return list(self._inner.encode(_clean(prompt), add_special_tokens=False).ids)
 
     def piece(self, token: int) -> bytes:
-        """The bytes one token stands for by itself; none for a special or unknown one."""
+        """The bytes one token stands for inside a text; none for a special or unknown one."""
         if self._bytes is not None:
             return self._bytes.get(token, b"")
         if token in self._lone_bytes:
             return bytes([int(str(self._inner.id_to_token(token))[3:5], 16)])
-        return self.decode([token]).encode()
+        # Behind a letter, for a decoder drops the space that an answer would begin with.
+        before, both = self.decode(self._letter), self.decode([*self._letter, token])
+        return (both[len(before) :] if both.startswith(before) else self.decode([token])).encode()
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of all `ids` at once; bytes that are no UTF-8 become U+FFFD."""
@@ -72,14 +80,13 @@ class Tokenizer:
 
     def stream(self) -> StreamDecoder:
         """A decoder for one sequence's tokens as they come."""
-        return StreamDecoder(self.decode, self._bytes, self._lone_bytes)
+        return StreamDecoder(self.decode, self._bytes, self._lone_bytes, self._spoken)
 
-    def _byte_table(self, raw: dict[str, Any]) -> dict[int, bytes] | None:
+    def _byte_table(self, raw: dict[str, Any], special: set[int]) -> dict[int, bytes] | None:
         """Bytes of every token of a byte-level vocabulary; None when it is of another kind."""
         if (raw.get("decoder") or {}).get("type") != "ByteLevel":
             return None
         known = {char: byte for byte, char in byte_characters().items()}
-        special = {t["id"] for t in raw.get("added_tokens", ()) if t["special"]}
         table: dict[int, bytes] = {}
         for token, i in self._inner.get_vocab(with_added_tokens=True).items():
             if i in special:
@@ -103,12 +110,14 @@ class StreamDecoder:
         decode: Callable[[Iterable[int]], str],
         table: dict[int, bytes] | None,
         lone_bytes: frozenset[int],
+        spoken: frozenset[int],
     ) -> None:
-        """table: bytes of every token, for byte-level vocabularies; lone_bytes: the tokens that
-        stand for a byte, in the others."""
+        """table: bytes of every token, for byte-level vocabularies. In the others, lone_bytes: the
+        tokens that stand for a byte; spoken: those that are text at all."""
         self._decode = decode
         self._table = table
         self._lone_bytes = lone_bytes
+        self._spoken = spoken
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._ids: list[int] = []
         self._shown = ""
@@ -117,6 +126,8 @@ class StreamDecoder:
         """The text that `token` completes; "" while a character is still incomplete."""
         if self._table is not None:
             return self._utf8.decode(self._table.get(token, b""))
+        if token not in self._spoken:
+            return ""  # nothing to `decode` either: bytes on both sides of it are one run
         self._ids.append(token)
         # One bad byte turns the whole run of bytes it is in to U+FFFD: wait for the run's end.
         return "" if token in self._lone_bytes else self._show(self._decode(self._ids))
@@ -132,7 +143,18 @@ class StreamDecoder:
             return ""
         piece = whole[len(self._shown) :]
         self._shown = whole
+        if len(self._ids) > _WINDOW_TOKENS:
+            self._forget()
         return piece
+
+    def _forget(self) -> None:
+        """Go on from the last few tokens: decoding all of them for every new one costs the square
+        of an answer's length. Some text must stay, or what follows would be taken for the answer's
+        beginning, where a decoder drops the first space."""
+        tail = self._ids[-_TAIL_TOKENS:]
+        shown = self._decode(tail)
+        if shown:
+            self._ids, self._shown = tail, shown
 
 
 def byte_characters() -> dict[int, str]:

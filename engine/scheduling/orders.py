@@ -64,6 +64,7 @@ class Orders:
         self._ledger = ledger
         self._tell = tell
         self._leaving: dict[str, float] = {}  # adapter -> not before this instant
+        self._looked_s = -math.inf  # when `leave_now` last was asked
 
     # -- questions
 
@@ -148,16 +149,15 @@ class Orders:
     @property
     def next_due_s(self) -> float | None:
         """When an adapter may leave that has been waiting for late requests only."""
-        if not self._leaving:
-            return None
-        now = self._ledger.now
-        return min((at for at in self._leaving.values() if at > now), default=None)
+        # Against the last look, not the present: a timer may have let time pass without a plan.
+        late = (at for at in self._leaving.values() if at > self._looked_s)
+        return min(late, default=None)
 
     def leave_now(self) -> None:
         """Those go that are to leave and are needed by nobody. Once a plan."""
         if not self._leaving:
             return
-        now = self._ledger.now
+        self._looked_s = now = self._ledger.now
         due = [key for key, at in self._leaving.items() if at <= now]
         used = {r.ask.adapter for r in self._endings.live.values()} if due else set()
         for key in due:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from datetime import UTC
 
 import pytest
+from textual.containers import VerticalScroll
 
 from console.app import ConsoleApp, Heard
 from console.command import read_time
-from console.keys import BOTH, KEYS, OVERVIEW, TABLE, help_lines, key_line
+from console.keys import KEYS
 from console.panels import Snapshot
-from console.poller import Now, Poller, Then, Trouble, pause_s
+from console.poller import Now, Then, Trouble
 from console.settings import ConsoleSettings
 from console.widgets.help_page import HelpPage
 from tests.console import rows as made
@@ -241,11 +242,75 @@ def test_a_source_that_says_nothing_is_said_to_be_silent():
     silent()
 
 
+def test_a_console_that_asks_rarely_is_not_silent_in_between():
+    clock = Turned()
+
+    @scene(monotonic=clock, settings=ConsoleSettings(period_s=60.0))
+    async def patient(app, pilot):
+        await hear(app, pilot, Now(HURT))
+        clock.now = 59.0
+        app.check_feed()
+        assert "data 59s" in shown(app)[0]
+        assert shown(app)[1].startswith("!! 3 HURT")
+
+    patient()
+
+
 @scene()
 async def test_an_answer_about_another_instant_than_wanted_is_not_shown(app, pilot):
     await hear(app, pilot, Now(HURT))
     await hear(app, pilot, Then(END - 50.0, CALM))
     assert app.picture is HURT
+
+
+class Forgetful(Answering):
+    """The past cannot be read at first."""
+
+    broken = True
+
+    def at(self, at: float) -> Snapshot:
+        if self.broken:
+            raise ConnectionError("that day cannot be read")
+        return super().at(at)
+
+
+@scene(feed=Forgetful, settings=QUICK)
+async def test_an_instant_that_is_refused_is_said_marked_as_held_and_asked_for_again(app, pilot):
+    await until(pilot, lambda: app.picture is not None)
+    await pilot.press("left")
+    await pilot.pause()
+    assert "HELD" in shown(app)[0]
+    await until(pilot, lambda: "that day cannot be read" in shown(app)[1])
+    app._feed.broken = False
+    await until(pilot, lambda: app.picture.now == END - 10.0)
+    assert not shown(app)[1].startswith("!! no fresh figures")
+
+
+@scene()
+async def test_how_far_a_picture_of_the_past_lies_back_grows(app, pilot):
+    app._go(END - 50.0)
+    await hear(app, pilot, Then(END - 50.0, replace(CALM, now=END - 50.0, edge=END)))
+    await hear(app, pilot, Now(replace(HURT, now=END + 10.0)))
+    assert "HELD 60s back" in shown(app)[0]
+
+
+@scene()
+async def test_nothing_is_held_before_there_is_a_picture(app, pilot):
+    await pilot.press("space")
+    await hear(app, pilot, Now(HURT))
+    assert app.picture is HURT
+
+
+@scene()
+async def test_a_filter_that_takes_too_long_over_the_names_is_let_go_with_the_reason(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("telemetry.watch.name_filter.MOST_SECONDS", -1.0)
+        await pilot.press("slash", *"acme", "enter")
+        await pilot.pause()
+        await pilot.pause()
+    assert "filter" not in shown(app)[2]
+    assert any("takes longer" in n.message for n in app._notifications)
 
 
 @scene()
@@ -257,6 +322,8 @@ async def test_p_goes_round_the_pools_and_says_where_there_is_one(app, pilot):
     await hear(app, pilot, Now(replace(HURT, pools=("main", "other"))))
     await pilot.press("p")
     assert app._feed.pools == ["other"]
+    await pilot.press("space", "p")  # held: the same instant of the other pool
+    assert app._at == pytest.approx(END)
 
 
 @scene()
@@ -267,34 +334,11 @@ async def test_help_is_made_of_the_keys_and_any_key_closes_it(app, pilot):
     assert isinstance(app.screen, HelpPage)
     await pilot.press("down")
     assert isinstance(app.screen, HelpPage)
+    page = app.screen.query_one(VerticalScroll)
+    await until(pilot, lambda: page.scroll_y == 1.0)
     await pilot.press("x")
     await pilot.pause()
     assert not isinstance(app.screen, HelpPage)
-
-
-@pytest.mark.parametrize("cells", [40, 78, 120, 160])
-def test_help_tells_every_key_and_no_line_is_too_wide(cells):
-    lines = help_lines(cells, 24)
-    text = "\n".join(line.plain for line in lines)
-    assert all(line.width <= cells for line in lines)
-    assert all(key.long[:20] in text for key in KEYS)
-
-
-def test_every_key_has_its_action_and_no_key_two():
-    names = [n for key in KEYS for n in key.keys.split(",")]
-    assert len(names) == len(set(names))
-    assert all(hasattr(ConsoleApp, f"action_{key.action}") for key in KEYS)
-    bound = {b.key for b in ConsoleApp.BINDINGS}
-    assert {key.keys for key in KEYS} <= bound
-
-
-@pytest.mark.parametrize("where", [OVERVIEW, TABLE])
-def test_the_last_line_tells_only_keys_that_work_there_and_fits(where):
-    for cells in (40, 80, 160):
-        line = "".join(p.text for p in key_line(where, cells))
-        assert len(line) <= cells
-        shorts = {k.short for k in KEYS if k.rank and k.where not in (BOTH, where)}
-        assert not shorts & set(line.split())
 
 
 @scene()
@@ -324,6 +368,12 @@ async def test_a_storm_of_sizes_leaves_the_right_picture(app, pilot):
     assert shown(app)[0].startswith("too small: 39x24")
 
 
+def test_a_screen_that_an_error_ended_says_so_by_its_exit_code(monkeypatch):
+    app = app_of()
+    monkeypatch.setattr(app, "run", lambda: setattr(app, "_return_code", 1))
+    assert app.show() == 1
+
+
 @scene()
 async def test_ctrl_c_is_told_from_quitting(app, pilot):
     await pilot.press("ctrl+c")
@@ -341,56 +391,3 @@ def test_without_colour_the_marks_say_the_same(monkeypatch):
         assert [x[:2] for x in shown(app)[9:13]] == ["!!", "!!", "!!", "* "]
 
     grey()
-
-
-def test_the_thread_asks_for_now_and_for_the_instant_wanted_once():
-    told: list[object] = []
-    enough = threading.Event()
-
-    class Feed(Answering):
-        closed = False
-
-        def close(self) -> None:
-            self.closed = True
-
-    feed = Feed()
-
-    def tell(x: object) -> None:
-        told.append(x)
-        if sum(isinstance(t, Now) for t in told) >= 3:
-            enough.set()
-
-    poller = Poller(feed, tell, 0.001)
-    poller.want(END - 10.0)
-    poller.start()
-    assert enough.wait(20)
-    poller.stop()
-    poller.join()
-    assert feed.wanted == [END - 10.0]
-    assert sum(isinstance(t, Then) for t in told) == 1
-    assert feed.closed
-
-
-def test_what_a_feed_raises_is_told_in_its_words():
-    told: list[object] = []
-    heard = threading.Event()
-
-    class Bad(Mute):
-        def snapshot(self) -> Snapshot:
-            raise ConnectionError("no  route\nto host")
-
-    def tell(x: object) -> None:
-        told.append(x)
-        heard.set()
-
-    poller = Poller(Bad(), tell, 60.0)
-    poller.start()
-    assert heard.wait(20)
-    poller.stop()
-    poller.join()
-    assert told[0] == Trouble("no route to host")
-
-
-@pytest.mark.parametrize(("cost_s", "pause"), [(0.0, 1.0), (0.2, 1.0), (1.0, 4.0), (12.0, 48.0)])
-def test_a_crowd_makes_pictures_rarer_and_takes_a_fifth_of_a_core_at_most(cost_s, pause):
-    assert pause_s(1.0, cost_s) == pause

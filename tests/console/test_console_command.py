@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -113,10 +114,10 @@ def test_without_a_terminal_it_says_what_to_use(store, capsys):
     assert "use --once in scripts" in capsys.readouterr().err
 
 
-def test_a_store_without_minutes_fails_with_what_to_do(tmp_path, capsys):
+def test_a_store_without_minutes_is_no_incident_and_says_what_to_do(tmp_path, capsys):
     with ExitStack() as stack:
         empty = places.folder(replace(made.calm(0), engines=(), tenants=()), tmp_path, stack)
-        assert invoke(["console", "--once", "--store", empty]) == 1
+        assert invoke(["console", "--once", "--store", empty]) == 3
     assert "no engine's minutes are recorded there yet" in capsys.readouterr().err
 
 
@@ -132,6 +133,33 @@ def test_an_incident_of_the_alerts_is_open_though_the_verdict_is_quiet():
 
 def test_a_store_without_alerts_holds_no_incident_open():
     assert open_incidents(places.memory(made.incident()), END) == ()
+
+
+def test_a_live_store_that_has_heard_nobody_does_not_say_that_all_is_well(tmp_path, capsys):
+    with ExitStack() as stack:
+        nobody = replace(made.calm(0), engines=(), tenants=())
+        address = places.live(nobody, tmp_path, stack)
+        assert invoke(["console", "--once", "--connect", address]) == 3
+    assert "no engine has been heard" in capsys.readouterr().out
+
+
+def test_json_has_null_for_what_is_no_number():
+    s = picture()
+    odd = replace(s, wait=replace(s.wait, oldest_s=float("nan"), waiting=float("inf")))
+    said = json.loads(json.dumps(as_json(odd, ()), allow_nan=False))
+    assert (said["oldest_wait_s"], said["waiting"]) == (None, None)
+
+
+def test_a_name_that_the_outputs_encoding_cannot_show_is_escaped(tmp_path):
+    with ExitStack() as stack:
+        where = places.folder(made.incident(holder="ac\u65e5me"), tmp_path, stack)
+        done = subprocess.run(
+            [sys.executable, "-c", "from console.cli import main; main()",
+             "console", "--once", "--store", where],
+            env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert b"ac\\u65e5me" in done.stdout
 
 
 def test_names_go_into_json_as_they_are():

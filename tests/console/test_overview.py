@@ -14,7 +14,7 @@ from console.account import CHARGED, TenantNow, closing, others, top
 from console.judge import LiveJudge
 from console.lines import ASCII
 from console.overview import Look, greyed, overview_lines, plain_text, verdict_part
-from console.panels import Lamps, Level, Snapshot, TenantRow, VerdictLines
+from console.panels import Lamps, Level, Snapshot, TenantRow, Tick, VerdictLines
 from console.rows import Rows
 from console.snapshot import build_snapshot
 from tests.console import rows as made
@@ -127,6 +127,23 @@ def test_stale_figures_are_grey_and_say_how_old_they_are():
     assert {p.role for line in lines[1:-1] for p in line.pieces} == {"dim"}
 
 
+@pytest.mark.parametrize("cells", [40, 50, 60, 80])
+def test_however_narrow_the_header_says_that_figures_are_old_and_the_store_is_down(cells):
+    lamps = Lamps(heard=1, known=3, store_down_s=240.0)
+    old = replace(picture(), stale=True, now=END + 240.0, edge=END + 900.0, lamps=lamps)
+    head = text(old, cells, 10)[0]
+    assert "HELD 11m back  STALE data 4m  STORE DO" in head
+    assert len(head) <= cells
+
+
+def test_what_happened_days_ago_is_told_with_its_date():
+    s = picture()
+    days = replace(s, ticker=(Tick(END - 3 * 86_400.0, "policy", "bob: a -> b (v2)"), *s.ticker))
+    told = text(days)
+    assert "27-01-12 CHANGE bob: a -> b (v2)" in told
+    assert any(line.startswith("08:00:00 START") for line in told)
+
+
 def test_a_source_that_fails_leaves_the_picture_grey_under_a_banner():
     lines = overview_lines(picture(), 80, 24, replace(LOOK, banner="no \x1broute", age_s=12.0))
     assert lines[1].plain.startswith("!! no fresh figures for 12s: no \\x1broute; trying again")
@@ -209,6 +226,13 @@ def test_every_odd_name_is_told_as_it_is_where_there_is_room():
     for told in ("[red]x", "[b", "[/]", "👩‍👩‍👧 family", "שלום עולם", "\\u202eevil", '""',
                  "\\x1b[31mred\\x07", "\\x1b]0;title\\x07", "\\x9b2J", "日本の会社"):  # fmt: skip
         assert told in wide
+
+
+@pytest.mark.parametrize("cells", [40, 50, 80])
+def test_ascii_cuts_with_ascii_too(cells):
+    s = picture(made.incident(holder="a name that is cut in every sentence and column"))
+    look = replace(LOOK, glyphs=ASCII)
+    assert all(line.isascii() for n in (10, 24, 40) for line in text(s, cells, n, look))
 
 
 def test_ascii_draws_with_ascii_alone():

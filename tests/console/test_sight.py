@@ -236,6 +236,15 @@ def test_now_and_then_all_is_asked_for_again():
     assert "read.tenant_minute" in source.asked
 
 
+def test_after_a_leap_of_the_clock_no_row_is_left_out():
+    rows = made.calm(60)
+    source = Given(rows)
+    gatherer = Gatherer(source, Clock())
+    gatherer.now(made.T0 + 60.0)
+    leapt = gatherer.now(made.T0 + 500.0).rows
+    assert set(leapt.engines) == set(Gatherer(source, Clock()).now(made.T0 + 500.0).rows.engines)
+
+
 def test_a_store_that_went_and_came_back_is_found_again(tmp_path):
     rows = made.incident()
     with ExitStack() as stack:
@@ -293,6 +302,26 @@ def test_the_pool_heard_last_is_shown_and_stays_until_another_is_chosen():
     looked.show_pool("main")
     s = looked.snapshot()
     assert (s.pool, s.verdict.named) == ("main", "acme")
+
+
+def test_a_pool_chosen_while_a_picture_is_made_is_that_of_the_next_one():
+    class Choosing(Given):
+        choice: str | None = None
+
+        def query(self, name, *, start, end):
+            if self.choice is not None:
+                looked.show_pool(self.choice)
+            return super().query(name, start=start, end=end)
+
+    source = Choosing(two_pools())
+    looked = Sight(lambda: source, LiveEdge(lambda: END + 5.0), tz=UTC, pool="main")
+    source.choice = "other"
+    assert looked.at(END).pool == "main"
+    source.choice = None
+    looked.show_pool("main")
+    assert looked.at(END).pool == "main"
+    looked.show_pool("other")
+    assert looked.at(END).pool == "other"
 
 
 def test_a_pool_that_is_not_there_is_named_with_those_that_are():

@@ -410,7 +410,7 @@ def test_odd_names_stay_data(tmp_path: Path):
     import shlex
 
     assert best.command is not None
-    assert shlex.split(best.command)[-1] == ODD[0]
+    assert ODD[0] in shlex.split(best.command)
 
 
 # ---------------------------------------------------------------- a real engine's rows

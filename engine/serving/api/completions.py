@@ -200,13 +200,16 @@ class Completions:
             "send a shorter prompt or a smaller max_tokens",
             code="request_too_large",
             extra={"dimension": "impossible", "limit": room, "used": offer.longest},
+            headers={"x-request-id": offer.request_id},
         )
 
     def _refuse(self, offer: _Offer, why: Refused, now_s: float) -> ApiError:
         self._book_rejection(offer, why.reason, now_s)
         if why.reason != "impossible":
             self._retries.note(offer.mark, now_s)
-        return refusals.refused(self._door, offer.tenant, why, now_s)
+        error = refusals.refused(self._door, offer.tenant, why, now_s)
+        error.headers["x-request-id"] = offer.request_id  # as its row in the store says it
+        return error
 
     def _book_rejection(self, offer: _Offer, reason: str, now_s: float) -> None:
         for i in range(offer.asked.n):

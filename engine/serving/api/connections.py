@@ -18,7 +18,7 @@ from engine.serving.api.openai import ApiError
 
 HEAD_BYTES = 64 << 10
 HEAD_S = 10.0  # from the connection, or the last answer's end, to the end of a request's head
-UNREAD_S = 30.0  # a reader who takes nothing for so long has gone
+UNREAD_S = 30.0  # a reader who is behind, a buffer full, for so long has gone
 MOST_CONNECTIONS = 4096
 _SPARE_FILES = 256  # beside connections: sockets, pipes, modules being read
 

@@ -41,7 +41,8 @@ def refuse_unsupported(
             continue
         allowed = neutral.get(name)
         if allowed is None:
-            near = difflib.get_close_matches(name, (*taken, *neutral), n=1)
+            # Cut first: looking for what is near a name of a megabyte would hold up everybody.
+            near = difflib.get_close_matches(short(name), (*taken, *neutral), n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(taken)}"
             raise bad(short(name), value, f"unknown parameter; {hint}", code="unknown_parameter")
         if not any(value == v and isinstance(value, bool) == isinstance(v, bool) for v in allowed):

@@ -6,6 +6,7 @@ A caller is told of itself only: the question that goes to the store is about on
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ PERIODS = ("day", "month")
 MOST_DAYS = {"day": 31, "month": 366}
 _DAY_S = 86_400.0
 _AT_ONCE = 4
+_EACH_AT_ONCE = 2  # of one tenant: it must not take all the turns
 _PATIENCE_S = 5.0
 
 
@@ -38,6 +40,7 @@ class OwnUsage:
         self._ask = ask
         self._view = view
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._asking: Counter[str] = Counter()
 
     async def of(
         self, tenant: str, query: Mapping[str, str], now_s: float, now_unix_s: float
@@ -62,13 +65,14 @@ class OwnUsage:
         ask = self._ask
         if ask is None:
             raise _unavailable("this front was started without a store")
-        if self._turns.locked():
+        if self._turns.locked() or self._asking[tenant] >= _EACH_AT_ONCE:
             raise _unavailable("too many ask at once")
 
         def blocking() -> list[dict[str, Any]]:
             found = ask("usage_of", tenant=tenant, start=start, end=end, by=by)
             return found.dicts()
 
+        self._asking[tenant] += 1
         try:
             async with self._turns, asyncio.timeout(_PATIENCE_S):
                 return await asyncio.to_thread(blocking)
@@ -83,6 +87,8 @@ class OwnUsage:
         except TelemetryError:
             # Its text may name a path, or a row that is somebody else's.
             raise _unavailable("the store could not say") from None
+        finally:
+            self._asking[tenant] -= 1
 
 
 def _period(query: Mapping[str, str]) -> tuple[str, int]:
@@ -94,9 +100,9 @@ def _period(query: Mapping[str, str]) -> tuple[str, int]:
         raise bad("by", by, f"expected one of {', '.join(PERIODS)}")
     most = MOST_DAYS[by]
     text = query.get("days", "1" if by == "day" else "31")
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 0 < int(text) <= most):
         raise bad("days", text, f"expected a whole number from 1 to {most}")
-    return by, int(text[:9])
+    return by, int(text)
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

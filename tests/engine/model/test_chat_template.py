@@ -29,6 +29,15 @@ STRICT = """{{ bos_token }}{% for message in messages %}
         {{- ' ' + message['content'] + eos_token }}
     {%- endif %}
 {%- endfor %}"""
+DATED = (
+    "{% set today = strftime_now('%Y') %}{{ today }}{% for message in messages %}\n"
+    "    {% generation %}\n{% set said = message.content %}{{ said + today }}\n"
+    "    {% endgeneration %}\n{% endfor %}{{ said is defined }}"
+)
+ASKS_FOR_TOOLS = (
+    "{% if tools is not none %}{{ tools[0].name }}{% endif %}"
+    "{% if documents is not none %}{{ documents | length }}{% endif %}{{ messages[0].content }}"
+)
 TALK = [
     {"role": "user", "content": " é 👨‍👩‍👧 <b>\n"},
     {"role": "assistant", "content": "yes"},
@@ -36,7 +45,9 @@ TALK = [
 ]
 
 
-@pytest.mark.parametrize("source", [CHATML, STRICT, chat_template.SYNTHETIC_TEMPLATE])
+@pytest.mark.parametrize(
+    "source", [CHATML, STRICT, ASKS_FOR_TOOLS, DATED, chat_template.SYNTHETIC_TEMPLATE]
+)
 def test_it_renders_as_transformers_does(source: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(synthetic_json(512))
     oracle = PreTrainedTokenizerFast(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from random import Random
 
 import pytest
 from hypothesis import assume, given, settings
@@ -15,6 +16,7 @@ from tokenizers import decoders, models, normalizers
 from engine.errors import ModelError
 from engine.model.text import (
     SYNTHETIC_END,
+    StreamDecoder,
     Tokenizer,
     byte_characters,
     load_tokenizer,
@@ -86,6 +88,27 @@ def test_any_bytes_through_byte_fallback_stream_to_the_whole_decode(ids):
     assert "".join(streamed(FALLBACK, ids)) == FALLBACK.decode(ids)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([256, 250, 0]))
+def test_a_long_stream_joins_to_the_whole_decode(seed, lowest):
+    drawn = Random(seed)
+    ids = [drawn.randrange(lowest, 285) for _ in range(drawn.randrange(60, 400))]
+    assert "".join(streamed(FALLBACK, ids)) == FALLBACK.decode(ids)
+
+
+def test_a_token_costs_the_same_however_long_the_answer_is():
+    decoded = []
+
+    def decode(ids):
+        decoded.append(len(ids))
+        return FALLBACK.decode(ids)
+
+    stream = StreamDecoder(decode, None, frozenset(range(256)), frozenset(range(275)))
+    for token in [FALLBACK.encode("the")[0]] * 2_000:
+        stream.push(token)
+    assert max(decoded) < 100
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_comes_back(text):
@@ -104,6 +127,13 @@ def test_special_and_unknown_tokens_are_no_text():
     assert BYTE_LEVEL.decode([0, *BYTE_LEVEL.encode("a"), 0, 9_999]) == "a"
     assert BYTE_LEVEL.eos_ids == (0,)
     assert BYTE_LEVEL.vocab_size == 512
+
+
+@pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, FALLBACK], ids=["bytes", "fallback"])
+def test_the_pieces_of_tokens_join_to_the_text_with_its_spaces(tokenizer):
+    text = "the hat é 🙂 the"
+    assert b"".join(map(tokenizer.piece, tokenizer.encode(text))).decode().lstrip() == text
+    assert tokenizer.piece(9_999) == b""
 
 
 def test_a_lone_surrogate_does_not_break_encoding():

@@ -113,6 +113,7 @@ def test_the_known_shape_is_the_files_shape(smollm2):
     assert GgufFile(gguf_path()).config() == SMOLLM2_135M
 
 
+@pytest.mark.full
 def test_damaged_unpacked_weights_are_made_anew(smollm2, tmp_path):
     original = gguf_path()
     copy = gguf_path(tmp_path)

@@ -13,6 +13,7 @@ from engine.between_steps import BetweenSteps, StepStuck
 from engine.chronicle import KnownAdapter
 from engine.config import Tenant
 from engine.errors import EngineError
+from engine.scheduling.orders import LATE_S
 from engine.scheduling.policies import POLICIES
 from engine.scheduling.policies.counters import Counters
 from telemetry.records import AdapterRecord, EventRecord, PolicyRecord
@@ -190,6 +191,19 @@ def test_an_unloaded_adapter_leaves_a_worker_that_is_idle():
     pool.run()
     assert not pool.core.scheduler.orders.users("key-x")
     assert pool.core.scheduler.orders.place("key-x") == "disk"
+
+
+def test_an_unloaded_adapter_leaves_though_the_ledgers_timer_is_the_first_to_see_the_instant():
+    pool = make_pool(("a",), adapters={"x": 40})
+    core = pool.core
+    core.between_steps.soon(lambda s: core.let_leave("x", s))
+    core.step()
+    pool.clock.turn(LATE_S)
+    core.tick()
+    assert core.wait_for_work(0.0)
+    core.step()
+    assert core.scheduler.orders.place("key-x") == "disk"
+    assert not core.wait_for_work(0.0)
 
 
 def test_one_of_two_names_for_the_same_bytes_may_go():

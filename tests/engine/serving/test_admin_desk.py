@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine.admin.act import Act, Done, VersionMoved, WorkerSilent
+from engine.admin.act import Act, Done, FrontSilent, VersionMoved, WorkerSilent
 from engine.admin.desk import AdminDesk
 from engine.admin.overlay import ChangeRefused, Overlay
 from engine.admin.overlay_file import OverlayFile, OverlayLost
@@ -286,6 +287,32 @@ def test_a_change_ends_at_the_door_though_the_worker_is_silent_and_it_is_told_la
     assert desk.hands.told == []
 
 
+def test_a_worker_that_may_have_heard_of_a_change_that_failed_is_told_what_holds(
+    desk: Desk,
+) -> None:
+    desk.hands.silent = True
+    with pytest.raises(WorkerSilent):
+        cap(desk)
+    desk.hands.silent = False
+    assert desk.desk.owes
+    desk.desk.sync()
+    assert load_settings(desk.hands.worker.desired.settings).tenants[0].rpm == 100
+    assert not desk.desk.owes
+
+
+def test_a_door_that_hangs_leaves_the_desk_where_worker_and_disk_are(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck(settings: Settings) -> None:
+        raise FrontSilent("it does not turn")
+
+    monkeypatch.setattr(desk.hands, "apply", stuck)
+    with pytest.raises(FrontSilent):
+        cap(desk)
+    assert desk.tenant().rpm == 6
+    assert desk.file.read() == desk.desk.overlay
+
+
 # -- scope, words, folders
 
 
@@ -321,8 +348,10 @@ def test_a_link_out_of_the_folder_is_followed_before_it_is_judged(tmp_path: Path
     (tmp_path / "adapters" / "sly").symlink_to("/etc")
     base = replace(BASE, adapters=(("one", str(tmp_path / "adapters" / "one")),))
     desk = Desk(tmp_path, base=base)
-    with pytest.raises(ChangeRefused, match="outside"):
-        desk.desk.load(ALICE, "new", str(tmp_path / "adapters" / "sly"), ("b",))
+    (tmp_path / "adapters" / "circle").symlink_to(tmp_path / "adapters" / "circle")
+    for name, why in (("sly", "outside"), ("circle", "no path")):
+        with pytest.raises(ChangeRefused, match=why):
+            desk.desk.load(ALICE, "new", str(tmp_path / "adapters" / name), ("b",))
 
 
 def test_loading_what_was_unloaded_takes_the_unloading_back(desk: Desk) -> None:
@@ -345,6 +374,31 @@ def test_acts_done_once_are_written_down_and_leave_nothing_to_undo(desk: Desk) -
     assert [c.state for c in desk.file.read().changes] == ["done"] * 3
     with pytest.raises(ChangeRefused, match="nothing to undo"):
         desk.desk.undo(ALICE)
+
+
+def test_what_was_done_once_is_told_as_done_though_the_disk_is_full(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(overlay: Overlay) -> None:
+        raise OverlayLost("nothing was changed")
+
+    monkeypatch.setattr(desk.file, "write", full)
+    done = desk.desk.preempt(ALICE, "a")
+    assert (done.ok, done.detail) == (True, "as told; done, but the disk took no note of it")
+
+
+@pytest.mark.parametrize("more", [{"ttl_s": 60.0}, {"permanent": True, "why": "yes"}])
+def test_what_leaves_nothing_behind_promises_no_end(desk: Desk, more: dict[str, Any]) -> None:
+    act = replace(ALICE, **more)
+    desk.desk.drain(ALICE, "a")
+    for do in (
+        lambda: desk.desk.resume(act, "a"),
+        lambda: desk.desk.undo(act),
+        lambda: desk.desk.preempt(act, "a"),
+    ):
+        with pytest.raises(ChangeRefused, match="leave out --ttl"):
+            do()
+    assert desk.desk.in_force.draining == {"a"}
 
 
 # -- the settings file

@@ -22,7 +22,9 @@ from click.testing import CliRunner
 
 from console.cli import invoke
 from engine.admin import listen as admin_listen
+from engine.admin import room as admin_room
 from engine.admin import service as admin_service
+from engine.admin.act import FrontSilent, WorkerSilent
 from engine.admin.cli import admin
 from engine.admin.client import ActRefused, AdminClient, Moved, Unreachable
 from engine.admin.listen import AdminListen, NoDoor
@@ -258,7 +260,25 @@ def test_acts_change_the_front_on_its_own_loop_only(folder: Path) -> None:
         assert front.threads == {"the-loop"}
 
 
-def test_a_change_whose_time_is_over_ends_without_anybody_asking(folder: Path) -> None:
+def test_a_loop_that_hangs_is_told_and_keeps_no_operator_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admin_room, "_LOOP_S", 0.01)
+    loop = asyncio.new_event_loop()
+    try:
+        front = FakeFront()
+        with pytest.raises(FrontSilent, match="has not turned"):
+            admin_room.LoopHands(front, loop).apply(SETTINGS)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert front.settings == SETTINGS  # what was told is done, late
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_change_whose_time_is_over_ends_without_anybody_asking_whatever_the_worker_does(
+    folder: Path, silent: bool
+) -> None:
     address = f"unix:{folder / 'admin.sock'}"
     clock = [1000.0]
     applied = threading.Event()
@@ -273,7 +293,11 @@ def test_a_change_whose_time_is_over_ends_without_anybody_asking(folder: Path) -
                 applied.set()
 
     class Worker:
+        silent = False
+
         def operate(self, request: pb.OperateRequest) -> pb.OperateReply:
+            if self.silent:
+                raise WorkerSilent("it does not answer")
             return pb.OperateReply(ok=True)
 
         def close(self) -> None:
@@ -282,14 +306,17 @@ def test_a_change_whose_time_is_over_ends_without_anybody_asking(folder: Path) -
     kept = OverlayFile(folder / "operator.json")
     where = AdminListen(address)
     room = AdminRoom(where, SETTINGS, kept, Overlay(), "unix:none", lambda: clock[0], None)
-    room._worker = Worker()  # type: ignore[assignment]
+    room._worker = worker = Worker()  # type: ignore[assignment]
     try:
         room.open(Front(), loop)
         with AdminClient(address) as client:
             policy = pb.AdminPolicyRequest(act=act(ttl_s=60.0), policy="fcfs")
             client.act("SetPolicy", policy)
             assert not applied.is_set()
+            worker.silent = silent
             clock[0] += 61.0
+            if silent:
+                room.worker_up()  # there, and gone before it could be told
             room._wake.set()  # as the wait for the instant would
             assert applied.wait(10)
             assert client.show().policy == "vtc"

@@ -20,7 +20,7 @@ from engine.admin.guard_watch import Guarding, GuardWatch
 from engine.admin.overlay import InForce, Overlay
 from engine.admin.overlay_file import OverlayFile
 from engine.config import Guard, Settings, Tenant, read_settings
-from engine.errors import ConfigError
+from engine.errors import ConfigError, EngineError
 from telemetry.alerts.incident import HeldBy, Incident, State
 from telemetry.alerts.state import state_batch
 from telemetry.otlp.encode import encode
@@ -143,6 +143,43 @@ def test_a_cap_holds_for_its_time_is_signed_and_comes_once(tmp_path: Path) -> No
     assert guarding.look(detail()) == "'heavy' is capped already"
     desk.undo(Act("op"))
     assert hands.front == BASE
+    assert guarding.look(detail()) == "an operator took the cap of 'heavy' back"
+    assert isinstance(guarding.look(detail(replace(INCIDENT, id="inc-main-2"))), Cap)
+
+
+def test_a_limit_that_an_operator_lowers_meanwhile_is_not_raised_by_a_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = Hands()
+    desk = make_desk(tmp_path, hands)
+    seen = desk.state
+    desk.set_tenant(Act("op"), "heavy", {"rpm": "5"})
+    states = iter((seen, desk.state))
+    monkeypatch.setattr(AdminDesk, "state", property(lambda d: next(states)))
+    assert Guarding(desk).look(detail())
+    assert (hands.front.tenants[0].rpm, hands.front.tenants[0].concurrency) == (5, 4)
+
+
+def test_a_cap_raises_no_limit_when_what_was_under_it_ends_first(tmp_path: Path) -> None:
+    base = replace(BASE, tenants=(Tenant("heavy", rpm=30),))
+    desk = make_desk(tmp_path, Hands(), base)
+    desk.set_tenant(Act("op"), "heavy", {"rpm": "1000"})
+    assert isinstance(Guarding(desk).look(detail()), Cap)
+    heavy = desk.in_force.settings.tenants[0]
+    assert (heavy.rpm, heavy.concurrency) == (60, 4)
+    without = replace(desk.overlay, changes=desk.overlay.changes[1:])
+    assert without.on(base).settings.tenants[0].rpm == 30
+    assert Overlay.load(desk.overlay.dump()) == desk.overlay
+
+
+def test_a_cap_that_the_worker_refuses_is_not_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = Hands()
+    no = pb.OperateReply(ok=False, detail="not now")
+    monkeypatch.setattr(hands, "operate", lambda request: no)
+    with pytest.raises(EngineError, match="not now"):
+        Guarding(make_desk(tmp_path, hands)).look(detail())
 
 
 def test_a_dry_run_writes_down_once_what_it_would_cap_and_caps_nobody(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.admin import overlay as edits
 from engine.admin.diff import differences, lifted, live_part
-from engine.admin.overlay import ChangeRefused, Edit, InForce, Overlay, served
+from engine.admin.overlay import Change, ChangeRefused, Edit, InForce, Overlay, served
 from engine.admin.overlay_file import OverlayFile, OverlayLost
 from engine.admin.room import read_overlay
 from engine.config import Settings, Slo, Tenant
@@ -267,7 +267,9 @@ def test_changes_outlive_a_restart_until_their_time_is_over(tmp_path: Path) -> N
     [
         "", "{", "[]", '{"format": 2}', '{"format": 1, "version": 1, "changes": [{}]}',
         '{"format": 1, "version": "x", "changes": []}', '{"format": 1, "version": 1}',
-        '{"format": 1, "version": 1, "changes": 7}',
+        '{"format": 1, "version": 1, "changes": 7}', "[" * 100_000,
+        *(Overlay(1, (Change(1, 0.0, end, "a", "", "", Edit("drain", "a")),)).dump()  # type: ignore[arg-type]
+          for end in (float("nan"), float("inf"), "later")),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_overlay_is_said_and_moved_aside_not_guessed_at(

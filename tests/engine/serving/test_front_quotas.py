@@ -6,6 +6,8 @@ import pytest
 from front_bench import BOB, ThreadedPost, bench, settings, text_reply
 from serving_fakes import FakeCore, step
 
+from telemetry.records import RequestRecord
+
 
 def test_a_429_says_when_to_come_back_and_what_was_used_up() -> None:
     with bench(chosen=settings(rpm=2)) as (b, client):
@@ -19,6 +21,8 @@ def test_a_429_says_when_to_come_back_and_what_was_used_up() -> None:
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    (row,) = [r for r in b.exporter.rows(RequestRecord) if r.outcome == "rejected"]
+    assert refused.headers["x-request-id"] == row.request_id
     assert (error["dimension"], error["limit"], error["used"]) == ("rpm", 2, 2)
     assert (error["reserved"], error["reset_s"]) == (0, int(refused.headers["retry-after"]))
     assert refused.headers["x-ratelimit-reset-requests"] == "60s"
@@ -131,4 +135,5 @@ def test_what_the_pool_could_never_hold_beside_its_adapter_is_impossible_too() -
         assert b.post(client, model="tiny", max_tokens=78).status_code == 200
     error = refused.json()["error"]
     assert refused.status_code == 400
+    assert refused.headers["x-request-id"].startswith("cmpl-")
     assert (error["limit"], error["used"]) == (80, 81)

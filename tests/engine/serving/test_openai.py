@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.serving.api import bodies, openai
+from engine.serving.api import bodies, openai, reading
 from engine.serving.api.answer import refusal as refusal_response
 from engine.serving.api.bodies import Asked, parse_chat, parse_completion
 from engine.serving.api.openai import ApiError
@@ -116,6 +116,20 @@ def test_a_mistyped_parameter_is_refused_with_the_nearest_name() -> None:
     error = refusal(max_token=5)
     assert error.param == "max_token"
     assert "did you mean max_tokens?" in error.message
+
+
+def test_a_name_of_a_megabyte_is_cut_before_anything_near_it_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_for: list[str] = []
+
+    def near(word: str, known: Any, n: int) -> list[str]:
+        looked_for.append(word)
+        return []
+
+    monkeypatch.setattr(reading.difflib, "get_close_matches", near)
+    refusal(**{"max_tokens" * 100_000: 1})
+    assert [len(word) for word in looked_for] == [80]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from front_bench import ALICE, bench, settings
 
+from engine.scheduling.quota import QuotaDoor
 from engine.serving.api.usage import OwnUsage
 from telemetry.errors import NotAllowed, StoreBusy, StoreError, StoreUnreachable
 
@@ -80,6 +83,29 @@ def test_a_store_that_does_not_answer_is_a_503_with_the_reason(
     assert "bob" not in message
 
 
+def test_one_who_asks_without_end_takes_no_turn_of_the_others() -> None:
+    held = threading.Event()
+    door = QuotaDoor(settings())
+
+    def ask(name: str, **parameters: Any) -> Any:
+        if parameters["tenant"] == "alice":
+            held.wait(20)
+        return SimpleNamespace(dicts=list)
+
+    async def all_of_them() -> tuple[list[Any], Any, Any]:
+        usage = OwnUsage(ask, door.view)
+        many = [asyncio.create_task(usage.of("alice", {}, 0.0, 0.0)) for _ in range(6)]
+        refused, _ = await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)
+        other = await usage.of("bob", {}, 0.0, 0.0)
+        held.set()
+        await asyncio.wait(many)
+        return [t.exception() for t in refused], other, await usage.of("alice", {}, 0.0, 0.0)
+
+    refused, other, later = asyncio.run(all_of_them())
+    assert [e.code for e in refused] == ["usage_unavailable"] * 4
+    assert (other["tenant"], later["tenant"]) == ("bob", "alice")
+
+
 def test_without_a_store_it_is_said_so() -> None:
     assert "without a store" in asked(None).json()["error"]["message"]
 
@@ -93,6 +119,7 @@ def test_without_a_store_it_is_said_so() -> None:
         ("?days=32", "days"),
         ("?days=%C2%B2", "days"),
         ("?days=" + "9" * 50, "days"),
+        ("?days=0000000012", "days"),
     ],
 )
 def test_a_question_that_is_none_is_a_400_and_nobody_elses_can_be_asked(

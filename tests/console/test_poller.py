@@ -1,0 +1,65 @@
+"""The thread that asks for pictures: how often, for which instant, and what a failure becomes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from console.panels import Snapshot
+from console.poller import Now, Poller, Then, Trouble, pause_s
+from tests.console.test_app import Answering, Mute
+from tests.console.test_overview import END
+
+
+def test_the_thread_asks_for_now_and_for_the_instant_wanted_once():
+    told: list[object] = []
+    enough = threading.Event()
+
+    class Feed(Answering):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    feed = Feed()
+
+    def tell(x: object) -> None:
+        told.append(x)
+        if sum(isinstance(t, Now) for t in told) >= 3:
+            enough.set()
+
+    poller = Poller(feed, tell, 0.001)
+    poller.want(END - 10.0)
+    poller.start()
+    assert enough.wait(20)
+    poller.stop()
+    poller.join()
+    assert feed.wanted == [END - 10.0]
+    assert sum(isinstance(t, Then) for t in told) == 1
+    assert feed.closed
+
+
+def test_what_a_feed_raises_is_told_in_its_words():
+    told: list[object] = []
+    heard = threading.Event()
+
+    class Bad(Mute):
+        def snapshot(self) -> Snapshot:
+            raise ConnectionError("no  route\nto host")
+
+    def tell(x: object) -> None:
+        told.append(x)
+        heard.set()
+
+    poller = Poller(Bad(), tell, 60.0)
+    poller.start()
+    assert heard.wait(20)
+    poller.stop()
+    poller.join()
+    assert told[0] == Trouble("no route to host")
+
+
+@pytest.mark.parametrize(("cost_s", "pause"), [(0.0, 1.0), (0.2, 1.0), (1.0, 4.0), (12.0, 48.0)])
+def test_a_crowd_makes_pictures_rarer_and_takes_a_fifth_of_a_core_at_most(cost_s, pause):
+    assert pause_s(1.0, cost_s) == pause
