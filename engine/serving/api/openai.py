@@ -142,9 +142,10 @@ def worker_down() -> ApiError:
 
 def worker_lost() -> ApiError:
     return ApiError(
-        502,
+        503,
         "the pool's worker went away while it served this request; retry it, "
         "GET /ready says when the pool is back",
-        kind="bad_gateway",
+        kind="service_unavailable",
         code="worker_lost",
+        headers={"Retry-After": "1"},
     )

@@ -55,7 +55,7 @@ class AtOnce:
 
 class Worker:
     def __init__(self) -> None:
-        self.core = make_pool(("a",), adapters={"x": 10}).core
+        self.core = make_pool(("a",), adapters={"x": 10}, max_context=1024).core
         self.between = self.core.between_steps = AtOnce(self.core)  # type: ignore[assignment]
         self.names = AdapterNames(self.core.adapters, dict(BASE.adapters))
         self.shelf = Shelf()
