@@ -8,65 +8,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from telemetry.ask.rows_report import ReportLives, ReportMatrix, WhatifRequests
 from telemetry.source import Source
 from telemetry.window import Reads
 
 _MINUTES = frozenset(("tenant_minute", "engine_minute"))
 
 
-class Life(NamedTuple):
-    """A row of `report_lives`: of a request what findings look at, and nothing else."""
-
-    pool: str
-    tenant: str
-    arrived: float
-    ended: float | None
-    adapter: str | None
-
-
-class Replayed(NamedTuple):
-    """A row of `whatif_requests`: of a request what a replay needs, under the names of
-    `RequestRecord`."""
-
-    engine: str
-    run_id: str
-    pool: str
-    tenant: str
-    adapter: str | None
-    outcome: str
-    reject_reason: str | None
-    is_retry: bool | None
-    arrived: float
-    first_token: float | None
-    last_token: float | None
-    ended: float | None
-    prompt_tokens: int | None
-    max_tokens: int | None
-    cached_tokens: int | None
-    output_tokens: int | None
-    wait_front_s: float | None
-    ttft_s: float | None
-    tpot_s: float | None
-    max_gap_s: float | None
-
-
-_QUERY: dict[type[Any], str] = {Life: "report_lives", Replayed: "whatif_requests"}
-
-
-class _Charge(NamedTuple):
-    """A row of `report_matrix`, which has what a window takes of a row of the matrix: there are
-    hundreds of thousands, and a tuple is made in a tenth of the time."""
-
-    bucket_start: float
-    bucket_s: float
-    pool: str
-    victim: str
-    reason: str
-    holder_kind: str
-    holder: str
-    charged_s: float | None
+_QUERY: dict[type[Any], str] = {ReportLives: "report_lives", WhatifRequests: "whatif_requests"}
 
 
 class Sums:
@@ -79,7 +30,7 @@ class Sums:
         self,
         source: Source,
         since: float = float("-inf"),
-        of: type[Life] | type[Replayed] = Life,
+        of: type[ReportLives] | type[WhatifRequests] = ReportLives,
         hurry: Callable[[], None] = lambda: None,
     ) -> None:
         self._source = source
@@ -118,7 +69,7 @@ class Sums:
         for pool in sorted(self._pools):
             self._hurry()
             answer = self._source.query("report_matrix", start=start, end=end, pool=pool)
-            out += map(_Charge._make, answer.rows)
+            out += map(ReportMatrix._make, answer.rows)
         return out
 
 
@@ -126,7 +77,7 @@ def replayable(source: Reads, hurry: Callable[[], None] = lambda: None) -> Reads
     """The source as a replay reads its window; one that answers no queries as it is."""
     if not hasattr(source, "query"):
         return source
-    return Sums(cast(Source, source), of=Replayed, hurry=hurry)
+    return Sums(cast(Source, source), of=WhatifRequests, hurry=hurry)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ KINDS = (
 PERTURBED = ("lost-minutes", "lost-engine", "clock-step", "newcomer", "gone")
 PERTURBED_PART = 0.4  # of the incidents have one of these beside
 CAPACITY, CHANGE = "capacity", "change"
+MOST_REQUESTS = 5000  # of an incident; of a larger one every arrival is as likely to stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class _Draw:
         self._everyday(culprit)
         getattr(self, "_" + self.kind.replace("-", "_"), self._flood_alone)(culprit)
         dropped, step = self._perturb()
+        self._thin()
         rng = self.rng
         begins = self.onset_s - 60.0 * rng.uniform(1, 6)
         ends = min(self.end_s, self.over_s + 60.0 * rng.uniform(2, 7))
@@ -152,6 +154,21 @@ class _Draw:
             tuple(sorted(self.calm, key=lambda a: a.at_s)), self.excess, tuple(self.players),
             self.onset_s, self.over_s, self.end_s, (begins, ends), dropped, step,
         )  # fmt: skip
+
+    def _thin(self) -> None:
+        """Draws from a generator of its own: what the incident hangs on else stays as it is."""
+        whole = len(self.calm) + sum(map(len, self.excess.values()))
+        if whole <= MOST_REQUESTS:
+            return
+        streams = {None: self.calm, **self.excess}
+        numbered = [(who, i) for who, arrivals in streams.items() for i in range(len(arrivals))]
+        stay = set(random.Random(f"thinned {self.seed}").sample(numbered, MOST_REQUESTS))
+        left = {
+            who: [a for i, a in enumerate(arrivals) if (who, i) in stay]
+            for who, arrivals in streams.items()
+        }
+        self.calm = left.pop(None)
+        self.excess = {who: tuple(arrivals) for who, arrivals in left.items() if who is not None}
 
     def _tenants(self) -> tuple[Tenant, ...]:
         rng, made = self.rng, []

@@ -15,7 +15,8 @@ from postmortem.report.model import Report
 from postmortem.report.parts import Context, Prevented
 from postmortem.report.pseudonyms import pseudonyms, requests_seen_by, seen_by
 from postmortem.report.requests import Requests, of_store, suspects
-from postmortem.summed import Replayed, Sums, uncollected
+from postmortem.summed import Sums, uncollected
+from telemetry.ask.rows_report import WhatifRequests
 from telemetry.case import Case
 from telemetry.errors import TelemetryError
 from telemetry.source import Source
@@ -64,7 +65,7 @@ def _make(
     hear: Hear | None,
 ) -> Report:
     replayed = wanted.budget_s is not None
-    reads = Sums(source, of=Replayed) if replayed else Sums(source, start - BEFORE_S)
+    reads = Sums(source, of=WhatifRequests) if replayed else Sums(source, start - BEFORE_S)
     window = read_window(reads, start, end, pool=wanted.pool)
     if not window.asked:
         raise NotThere("no bucket lies in this window")

@@ -16,9 +16,9 @@ from typing import Any
 
 from postmortem.report.detection import incidents
 from postmortem.report.requests import Requests
-from postmortem.summed import Life
 from telemetry.alerts.incident import Incident, Note, Words
 from telemetry.alerts.state import INCIDENT, INCIDENT_ACT, INCIDENT_STATE, SILENCE_STATE
+from telemetry.ask.rows_report import ReportLives
 from telemetry.charged import Cell
 from telemetry.records import EngineRun, EventRecord, PolicyRecord
 from telemetry.window import Bucket, Window
@@ -133,7 +133,7 @@ def _lives(window: Window, names: Pseudonyms, pool: str) -> tuple[Any, ...]:
         r.adapter: _mark(window, r.adapter) for r in window.requests if r.adapter is not None
     }
     return tuple(
-        Life(
+        ReportLives(
             pool,
             names.name(r.tenant),
             r.arrived,

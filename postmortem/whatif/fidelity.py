@@ -1,7 +1,6 @@
 """Whether the replay of what happened is true enough to conclude from. Pure.
 
-The victims' requests together decide, and each victim's own where there are enough of them. Among
-hundreds of victims some have their median right where waiting began: there a few may be off.
+The victims' requests together decide, and each victim's own where there are enough of them.
 """
 
 from __future__ import annotations
@@ -19,12 +18,9 @@ from postmortem.whatif.model import (
 )
 from telemetry.plain import name, percent
 
-MOST_OFF = 0.05  # of the victims; of fewer than twenty none may be off
-
 
 def compare(recorded: Outcome, replayed: Outcome, victims: Iterable[str]) -> Fidelity:
-    """The victims' TTFT p50 and p99 within 25%, together and each but `MOST_OFF` of them; imputed
-    requests at most 10%."""
+    """The victims' TTFT p50 and p99 within 25%, imputed requests at most 10%."""
     together = _error(recorded.hurt, replayed.hurt)
     errors = [] if together is None else [together]
     for tenant in victims:
@@ -51,13 +47,9 @@ def _problem(errors: list[TtftError], n: int, replayed: Outcome) -> str | None:
             "with what was recorded"
         )
     off = [e for e in errors if not e.holds]
-    if not errors[0].holds or len(off) > MOST_OFF * (len(errors) - 1):
+    if off:
         worst = max(off, key=lambda e: max(e.p50_error, e.p99_error))
-        if not errors[0].holds:
-            worst = errors[0]
         whose = f"of {name(worst.tenant)}" if worst.tenant else "of those hurt"
-        if len(off) > 1 and worst.tenant:
-            whose += f" and of {len(off) - 1} more"
         return (
             f"the replay of what happened is off by {percent(worst.p50_error)} at p50 and "
             f"{percent(worst.p99_error)} at p99 of the TTFT {whose}; at most "

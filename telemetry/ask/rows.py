@@ -364,13 +364,21 @@ ROWS: dict[str, type[Any]] = {
 }
 
 
+def columns_of(row: type[Any]) -> tuple[str, ...]:
+    """The names of a row type, in the order of its columns."""
+    if issubclass(row, tuple):
+        named: tuple[str, ...] = row._fields  # type: ignore[attr-defined]
+        return named
+    return tuple(f.name for f in fields(row))
+
+
 def typed(name: str, result: Result) -> list[Any]:
     """The answer of the query `name` as its row type. Raises QueryError for a query that has none,
     and for an answer of another version."""
     row = ROWS.get(name)
     if row is None:
         raise QueryError(f"no rows are declared for {name!r}: there are {', '.join(ROWS)}")
-    if result.columns != tuple(f.name for f in fields(row)):
+    if result.columns != columns_of(row):
         raise QueryError(
             f"{name} came with columns {result.columns}: the two sides are of different versions"
         )

@@ -1,13 +1,15 @@
-"""The rows of the queries that report and what-if ask, as types. Declares only; runs nothing."""
+"""The rows of the queries that report and what-if ask, as types. Declares only; runs nothing.
+
+Of three there come hundreds of thousands: those are tuples, made in a tenth of the time.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ReportLives:
+class ReportLives(NamedTuple):
     """A row of `report_lives`."""
 
     pool: str
@@ -17,8 +19,7 @@ class ReportLives:
     adapter: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportMatrix:
+class ReportMatrix(NamedTuple):
     """A row of `report_matrix`."""
 
     bucket_start: float
@@ -73,8 +74,7 @@ class ReportWorst:
     preemptions: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class WhatifRequests:
+class WhatifRequests(NamedTuple):
     """A row of `whatif_requests`."""
 
     engine: str

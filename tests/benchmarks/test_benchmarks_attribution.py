@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from benchmarks import lead_time
 from benchmarks.attribution.methods import CHARGED, METHODS, RIVALS, RUNG_2, judge
 from benchmarks.attribution.run import main, one, read
-from benchmarks.attribution.scenarios import CAPACITY, KINDS, POLICIES, Player, make
+from benchmarks.attribution.scenarios import (
+    CAPACITY,
+    KINDS,
+    MOST_REQUESTS,
+    POLICIES,
+    Player,
+    make,
+)
 from benchmarks.attribution.score import Row, distance, is_false, row, summarise
 from benchmarks.attribution.told import window
 from benchmarks.attribution.truth import (
@@ -64,7 +71,7 @@ def test_a_seed_is_one_incident_and_the_halves_hold_the_same_kinds():
 @settings(max_examples=40, deadline=None)
 def test_every_incident_is_small_and_what_is_added_begins_at_the_onset(seed):
     s = make(seed)
-    assert s.requests <= 6000
+    assert s.requests <= MOST_REQUESTS == 5000
     assert 0 < s.asked_s[0] < s.onset_s < s.asked_s[1] <= s.end_s
     for player in s.players:
         assert all(s.onset_s <= a.at_s <= s.over_s + 1 for a in s.excess[player])

@@ -491,16 +491,13 @@ def test_fidelity_holds_within_a_quarter_and_not_beyond(was: float, now: float):
         assert not found.holds
 
 
-@pytest.mark.parametrize(
-    ("victims", "off", "holds"), [(19, 1, False), (40, 2, True), (40, 3, False)]
-)
-def test_of_many_victims_a_twentieth_may_be_off_and_of_few_nobody(victims, off, holds):
+@pytest.mark.parametrize("victims", [2, 40])
+def test_one_victim_that_is_off_breaks_fidelity_among_however_many(victims):
     names = [f"v{i}" for i in range(victims)]
     was = outcome(*(numbers(n) for n in names))
-    now = outcome(
-        *(numbers(n, p50=0.4 if i >= victims - off else 0.2) for i, n in enumerate(names))
-    )
-    assert compare(was, now, names).holds is holds
+    now = outcome(*(numbers(n, p50=0.4 if n == "v1" else 0.2) for n in names))
+    assert not compare(was, now, names).holds
+    assert compare(was, was, names).holds
 
 
 def test_those_hurt_together_must_be_right_whoever_else_is():

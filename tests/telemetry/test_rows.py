@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from telemetry.ask.reading import Result, queries
-from telemetry.ask.rows import ROWS, typed
+from telemetry.ask.rows import ROWS, columns_of, typed
 from telemetry.errors import QueryError
 from telemetry.source import MemorySource
 from tests.telemetry.test_source import ASKED, in_memory
@@ -61,10 +60,9 @@ def test_values_are_of_the_declared_types_and_absent_only_where_that_is_said(
 ) -> None:
     declared = typing.get_type_hints(ROWS[name])
     for row in typed(name, memory.query(name, **asked(name))):
-        for field in fields(row):
-            kind = declared[field.name]
-            value = getattr(row, field.name)
-            assert isinstance(value, typing.get_args(kind) or kind), (field.name, value)
+        for column in columns_of(type(row)):
+            kind, value = declared[column], getattr(row, column)
+            assert isinstance(value, typing.get_args(kind) or kind), (column, value)
 
 
 def test_an_answer_of_another_version_is_refused(memory: MemorySource) -> None:
