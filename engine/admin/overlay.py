@@ -252,6 +252,9 @@ def _refuse_pool(settings: Settings, wanted: str) -> None:
     raise ChangeRefused(f"pool {wanted!r}: {there}: there is no other to move a tenant to")
 
 
+_MOST_FIGURES = 15  # a double holds each such number exactly
+
+
 def _value(key: str, word: str) -> Any:
     if key not in CHANGEABLE:
         raise ChangeRefused(f"{key} cannot be changed live: one of {', '.join(CHANGEABLE)} can")
@@ -263,13 +266,14 @@ def _value(key: str, word: str) -> Any:
     number = _number(rule, word)
     low, high = rule.key.at_least, rule.key.at_most
     if number is None or (low is not None and number < low) or (high is not None and number > high):
-        raise ChangeRefused(f"{key} {word!r}: expected {_expected(rule)}")
+        long = f", in at most {_MOST_FIGURES} figures" if len(word) > _MOST_FIGURES else ""
+        raise ChangeRefused(f"{key} {word!r}: expected {_expected(rule)}{long}")
     return number
 
 
 def _number(rule: Declared, word: str) -> float | int | None:
     """Plain figures of our alphabet only: no sign, no exponent, no `inf`."""
-    if not word.isascii() or not word.replace(".", "", 1).isdigit() or len(word) > 15:
+    if not word.isascii() or not word.replace(".", "", 1).isdigit() or len(word) > _MOST_FIGURES:
         return None
     if without_none(rule.type) is int:
         return int(word) if word.isdigit() else None

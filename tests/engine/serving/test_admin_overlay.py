@@ -50,6 +50,12 @@ def test_a_value_that_cannot_be_is_refused_with_what_may_stand_there(key: str, w
     assert key in str(refused.value)
 
 
+def test_a_number_that_is_only_too_long_is_told_so() -> None:
+    with pytest.raises(ChangeRefused, match="in at most 15 figures"):
+        edits.tenant_edit(NOW, "a", {"rpm": "9" * 16})
+    assert edits.tenant_edit(NOW, "a", {"rpm": "9" * 15}).values == {"rpm": 10**15 - 1}
+
+
 def test_words_become_values() -> None:
     words = {"rpm": "none", "tpm": "0", "concurrency": "3", "weight": "0.25", "tier": "low"}
     edit = edits.tenant_edit(NOW, "a", words)
