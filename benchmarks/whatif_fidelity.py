@@ -11,7 +11,7 @@ nothing is nothing), remedies named that in truth restore nobody, and incidents 
 was concluded, with why. Then the recorded sample, a real engine's rows: its second act played the
 same arrivals under VTC, and stands beside what the what-if says of VTC. Then the time for
 `--requests` under six policies, one seed, from reading the store on, in wall and processor seconds
-(helpers included).
+(processes of the replays included).
 """
 
 from __future__ import annotations
