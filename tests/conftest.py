@@ -8,6 +8,15 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import settings
+
+# What a property test does not say for itself. The fast suite looks a little every time.
+settings.register_profile("fast", max_examples=40)
+settings.register_profile("full", max_examples=200)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("fast" if "not full" in config.option.markexpr else "full")
 
 
 @pytest.hookimpl(tryfirst=True)
