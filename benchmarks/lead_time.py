@@ -7,11 +7,13 @@ leaving every 10 s, and the alert rules are asked every 10 s about the rows of t
 process asks them: rule by rule, through the same hysteresis. A signal is an alert that fires; the
 first miss is the instant the first target of somebody not at fault passes, whether the request
 still waits or not. Lead = first miss - first signal: above 0 the signal came first. A verdict on
-the same rows (its last ten minutes) says from when on a cause was named. Signals within three
-minutes before the onset count for the incident, earlier ones are false.
+the same rows (its last ten minutes), as the console has it, is a signal too: from when on it says
+that somebody is hurt, and from when on a cause. Signals within three minutes before the onset count
+for the incident, earlier ones are false.
 
 False alarms: the quiet day, and the steady heavy bystander without its incident, played for hours
-with other seeds; every opening of an alert (one that warns or pages) is a false one.
+with other seeds; every opening of an alert (one that warns or pages) is a false one, and so is
+every time that the verdict begins to say that somebody is hurt.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from telemetry.alerts.hysteresis import START, Hysteresis, step
 from telemetry.alerts.rules import INFO, RULES, conditions, for_s
 from telemetry.alerts.settings import AlertSettings
 from telemetry.findings.lately import SLOW_S, Lately, lately_of
-from telemetry.verdict import CAPACITY, SELF, TENANT, judge
+from telemetry.verdict import CAPACITY, EVERYONE, SELF, TENANT, judge
 from telemetry.window import Window, window_of
 
 TICK_S = 10.0
@@ -60,12 +62,14 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """One incident. Seconds since the onset; None = never. `lead_s` = miss - signal."""
+    """One incident. Seconds since the onset; None = never. `lead_s` = miss - signal, of the alerts;
+    `hurt_lead_s` the same of a verdict that says that somebody is hurt."""
 
     name: str
     signal: str | None
     signal_s: float | None
     page_s: float | None
+    hurt_s: float | None
     verdict_s: float | None
     verdict: str | None
     miss_s: float | None
@@ -77,21 +81,33 @@ class Lead:
             return None
         return self.miss_s - self.signal_s
 
+    @property
+    def hurt_lead_s(self) -> float | None:
+        if self.miss_s is None or self.hurt_s is None:
+            return None
+        return self.miss_s - self.hurt_s
+
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Alarms over hours in which nobody was at fault; `notes` are those that only inform."""
+    """Alarms over hours in which nobody was at fault; `notes` are those that only inform, `said`
+    how often a verdict began to say that somebody is hurt."""
 
     name: str
     hours: float
     alarms: int
     notes: int
+    said: int
     missed: int
     alerts: tuple[str, ...]
 
     @property
     def a_day(self) -> float:
         return self.alarms * 24 / self.hours
+
+    @property
+    def said_a_day(self) -> float:
+        return self.said * 24 / self.hours
 
 
 def played(workload: Workload, end_s: float = math.inf) -> tuple[Window, Columns]:
@@ -199,37 +215,55 @@ def lead(name: str, before_s: float) -> Lead:
     window, columns = played(workload)
     assert expected.onset is not None
     onset = expected.onset - window.start
-    said = [a for a in alarms(window) if a.severity != INFO]
-    mine = [a for a in said if a.at_s >= onset - BEFORE_S]
+    loud = [a for a in alarms(window) if a.severity != INFO]
+    mine = [a for a in loud if a.at_s >= onset - BEFORE_S]
     own = () if expected.kind == "self" else expected.who
     missed = [at for at, t in misses(workload, columns) if at >= onset and t not in own]
     first = min(mine, key=lambda a: a.at_s, default=None)
     pages = [a.at_s for a in mine if a.severity == "page"]
-    named_at, named = _named(window, onset)
+    hurt_at, named_at, named = _named(window, onset)
     return Lead(
         name,
         first.alert if first else None,
         first.at_s - onset if first else None,
         min(pages) - onset if pages else None,
+        hurt_at,
         named_at,
         named,
         missed[0] - onset if missed else None,
-        len(said) - len(mine),
+        len(loud) - len(mine),
     )
 
 
-def _named(window: Window, onset: float) -> tuple[float | None, str | None]:
-    """From when on a verdict on what was known says a cause, and which."""
+def _named(window: Window, onset: float) -> tuple[float | None, float | None, str | None]:
+    """From when on a verdict on what was known says that somebody is hurt, from when on a cause,
+    and which."""
+    hurt: float | None = None
     for bucket in window.buckets:
         at = bucket.end - window.start
         if at < onset:
             continue
         verdict = judge(until(window, bucket.end - JUDGED_S, bucket.end))
-        if verdict.kind in (TENANT, CAPACITY, SELF):
-            return at - onset, f"{verdict.kind} {verdict.tenant or ''}".strip()
+        if hurt is None and verdict.hurt:
+            hurt = at - onset
+        if verdict.kind in (TENANT, CAPACITY, SELF, EVERYONE):
+            return hurt, at - onset, f"{verdict.kind} {verdict.tenant or ''}".strip()
         if at - onset > JUDGED_S:
             break
-    return None, None
+    return hurt, None, None
+
+
+def said(window: Window) -> int:
+    """How often a verdict begins to say that somebody is hurt, asked at every tick once there is
+    something to compare with."""
+    openings, was = 0, False
+    for bucket in window.buckets:
+        if bucket.end - window.start < JUDGED_S:
+            continue
+        now = bool(judge(until(window, bucket.end - JUDGED_S, bucket.end)).hurt)
+        openings += now and not was
+        was = now
+    return openings
 
 
 def calm(workload: Workload, hours: float, seed: int) -> Workload:
@@ -243,9 +277,10 @@ def calm(workload: Workload, hours: float, seed: int) -> Workload:
 def quiet(name: str, hours: float, seed: int) -> Quiet:
     workload = calm(read_workload(incident_path(name) / "workload.toml"), hours, seed)
     window, columns = played(workload)
-    said = list(alarms(window))
-    loud = [a for a in said if a.severity != INFO]
-    return Quiet(name, hours, len(loud), len(said) - len(loud), len(misses(workload, columns)),
+    found = list(alarms(window))
+    loud = [a for a in found if a.severity != INFO]
+    return Quiet(name, hours, len(loud), len(found) - len(loud), said(window),
+                 len(misses(workload, columns)),
                  tuple(f"{a.alert} at {a.at_s:.0f} s" for a in loud))  # fmt: skip
 
 
@@ -280,6 +315,7 @@ def main(args: Sequence[str] | None = None) -> int:
             print(
                 f"{x.name:<24} first miss {_s(x.miss_s):>8}  signal {_s(x.signal_s):>8} "
                 f"({x.signal or '-'})  page {_s(x.page_s):>8}  lead {_s(x.lead_s):>8}  "
+                f"verdict {_s(x.hurt_s):>8}  lead {_s(x.hurt_lead_s):>8}  "
                 f"cause {_s(x.verdict_s):>8} ({x.verdict or '-'})  early {x.early}",
                 flush=True,
             )
@@ -291,15 +327,18 @@ def main(args: Sequence[str] | None = None) -> int:
     ]
     if given.json:
         body = {
-            "leads": [{**asdict(x), "lead_s": x.lead_s} for x in leads],
-            "quiet": [{**asdict(q), "a_day": q.a_day} for q in still],
+            "leads": [
+                {**asdict(x), "lead_s": x.lead_s, "hurt_lead_s": x.hurt_lead_s} for x in leads
+            ],
+            "quiet": [{**asdict(q), "a_day": q.a_day, "said_a_day": q.said_a_day} for q in still],
         }
         print(json.dumps(body, indent=2, allow_nan=False))
         return 0
     for q in still:
         print(
             f"{q.name:<24} {q.hours:g} h, {q.missed} misses: {q.alarms} false alarms "
-            f"({q.a_day:.1f} a day), {q.notes} notes {'; '.join(q.alerts)}",
+            f"({q.a_day:.1f} a day), {q.notes} notes, {q.said} verdicts that somebody is hurt "
+            f"({q.said_a_day:.1f} a day) {'; '.join(q.alerts)}",
             flush=True,
         )
     return 0

@@ -52,9 +52,12 @@ SAID = {
 }  # fmt: skip
 
 
-def insert_tenants(day: str, tenants: int, minutes: int, requests_a_minute: float | None) -> str:
-    """Fill a day's tenant_minute. `requests_a_minute` of the pool are spread over its tenants as
-    Zipf has it, and who has none in a minute has no row; None: everybody has some in every one."""
+def insert_tenants(
+    day: str, tenants: int, minutes: int, requests_a_minute: float | None, first: int = 0
+) -> str:
+    """Fill a day's tenant_minute, from its minute `first` to before `minutes`. `requests_a_minute`
+    of the pool are spread over its tenants as Zipf has it, and who has none in a minute has no row;
+    None: everybody has some in every one."""
     if requests_a_minute is None:
         requests = f"CAST(1 + floor(20 * {chance(1)}) AS BIGINT)"
     else:
@@ -73,15 +76,15 @@ def insert_tenants(day: str, tenants: int, minutes: int, requests_a_minute: floa
         INSERT INTO {sql.in_part(day, table.name)} BY NAME
         SELECT {_keys(day)}, {names} AS tenant, {", ".join(columns)}, {_marks()}
         FROM (SELECT minute, tenant_number, {requests} AS r
-              FROM range({minutes}) AS a(minute), range({tenants}) AS b(tenant_number))
+              FROM range({first}, {minutes}) AS a(minute), range({tenants}) AS b(tenant_number))
         WHERE r > 0 ORDER BY minute, tenant_number"""
 
 
-def insert_engine(day: str, minutes: int) -> str:
+def insert_engine(day: str, minutes: int, first: int = 0) -> str:
     return f"""
         INSERT INTO {sql.in_part(day, "engine_minute")} BY NAME
         SELECT {_keys(day)}, 1500 AS steps, 50.0 AS busy_s, 60.0 AS observed_seconds, {_marks()}
-        FROM range({minutes}) AS a(minute)"""
+        FROM range({first}, {minutes}) AS a(minute)"""
 
 
 def copy_day(source: str, days: int, target: str) -> str:

@@ -3,10 +3,11 @@ twice as wide. Prints a table; exit code 1 where one says otherwise than `expect
 
     PYTHONPATH=. python -m benchmarks.sample_verdicts
     PYTHONPATH=. python -m benchmarks.sample_verdicts two-culprits --own --lines
-    PYTHONPATH=. python -m benchmarks.sample_verdicts --json
+    PYTHONPATH=. python -m benchmarks.sample_verdicts --bucket-s 10 --json
 
 Three buckets are three minutes where a bucket is a minute; a recording with buckets of ten seconds
-is over before three minutes are.
+is over before three minutes are. With `--bucket-s` the incidents that were simulated are played
+again with such buckets, and their windows moved by three minutes all the same.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC
 
-from sample_incidents import IncidentError, list_incidents
+from benchmarks.whatif_fidelity import Kept
+from engine.simulation.setup import make_setup
+from engine.simulation.simulate import simulate
+from engine.simulation.workload import read_workload
+from sample_incidents import IncidentError, incident_path, list_incidents
 from sample_incidents.expected import Expected, read_expected
 from telemetry.case import open_case
 from telemetry.findings import examine
 from telemetry.plain import clock, percent
 from telemetry.source import open_source
 from telemetry.verdict import Verdict, judge_case
-from telemetry.window import read_window
+from telemetry.window import Reads, read_window
 
-SHIFT_BUCKETS = 3
+SHIFT_BUCKETS, SHIFT_S = 3, 180.0
 # What `causes` of expected.toml are called among the findings; one of them has to hold.
 FINDINGS: dict[str, tuple[str, ...]] = {
     "kv": ("kv_pressure",),
@@ -65,10 +70,10 @@ class Judged:
     wrong: tuple[str, ...]
 
 
-def windows(expected: Expected, bucket_s: float) -> dict[str, tuple[float, float]]:
+def windows(expected: Expected, shift: float) -> dict[str, tuple[float, float]]:
     """The four windows by name."""
     start, end = expected.window
-    shift, half = SHIFT_BUCKETS * bucket_s, (end - start) / 2
+    half = (end - start) / 2
     return {
         "own": (start, end),
         "earlier": (start - shift, end - shift),
@@ -78,23 +83,41 @@ def windows(expected: Expected, bucket_s: float) -> dict[str, tuple[float, float
 
 
 def judge_incident(
-    expected: Expected, only: Sequence[str] = ()
+    expected: Expected, only: Sequence[str] = (), bucket_s: float | None = None
 ) -> Iterator[tuple[Judged, Verdict]]:
-    """Judge the recorded rows; `only` names the windows, all where it is empty."""
+    """Judge the recorded rows, or with `bucket_s` those of the incident played again in buckets of
+    that length; `only` names the windows, all where it is empty."""
+    if bucket_s is not None:
+        yield from _judge_rows(expected, played(expected.name, bucket_s), SHIFT_S, only)
+        return
     source = open_source(str(expected.store))
     try:
         length = read_window(source, *expected.window).bucket_s
-        for name, (start, end) in windows(expected, length).items():
-            if only and name not in only:
-                continue
-            window = read_window(source, start, end)
-            begun = time.perf_counter()
-            case = open_case(window)
-            verdict = judge_case(case, examine(case), zone=UTC)
-            took = time.perf_counter() - begun
-            yield _judged(expected, name, verdict, took), verdict
+        yield from _judge_rows(expected, source, SHIFT_BUCKETS * length, only)
     finally:
         source.close()
+
+
+def played(name: str, bucket_s: float) -> Kept:
+    """The rows of a simulated incident, in buckets of that length."""
+    workload = read_workload(incident_path(name) / "workload.toml")
+    rows = Kept()
+    simulate(workload.stream(), replace(make_setup(workload), bucket_s=bucket_s), rows=rows)
+    return rows
+
+
+def _judge_rows(
+    expected: Expected, rows: Reads, shift_s: float, only: Sequence[str]
+) -> Iterator[tuple[Judged, Verdict]]:
+    for name, (start, end) in windows(expected, shift_s).items():
+        if only and name not in only:
+            continue
+        window = read_window(rows, start, end)
+        begun = time.perf_counter()
+        case = open_case(window)
+        verdict = judge_case(case, examine(case), zone=UTC)
+        took = time.perf_counter() - begun
+        yield _judged(expected, name, verdict, took), verdict
 
 
 def _judged(expected: Expected, window: str, verdict: Verdict, took_s: float) -> Judged:
@@ -166,9 +189,13 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which incidents (all)")
     parser.add_argument("--own", action="store_true", help="at their own windows only")
+    parser.add_argument("--bucket-s", type=float, metavar="S",
+                        help="play again in buckets of so many seconds (as recorded)")  # fmt: skip
     parser.add_argument("--lines", action="store_true", help="print what the verdict says")
     parser.add_argument("--json", action="store_true", help="one object a verdict")
     given = parser.parse_args(args)
+    if given.bucket_s is not None and not 1.0 <= given.bucket_s <= 60.0:
+        parser.error(f"--bucket-s: expected 1 to 60 seconds, got {given.bucket_s:g}")
     try:
         chosen = [read_expected(n) for n in given.names or list_incidents()]
     except IncidentError as e:
@@ -179,7 +206,11 @@ def main(args: Sequence[str] | None = None) -> int:
         print(f"{'incident':24} {'window':8} {'kind':9} {'named':14} {'conf':6} {'share':>5} "
               f"{'onset':>6} {'hurt':>4} {'judged':>8}")  # fmt: skip
     for expected in chosen:
-        for judged, verdict in judge_incident(expected, ("own",) if given.own else ()):
+        if given.bucket_s is not None and expected.recorded != "simulate":
+            print(f"{expected.name}: not simulated; left out", file=sys.stderr)
+            continue
+        only = ("own",) if given.own else ()
+        for judged, verdict in judge_incident(expected, only, given.bucket_s):
             total += 1
             wrong += bool(judged.wrong)
             print(json.dumps(asdict(judged)) if given.json else _row(judged))

@@ -6,8 +6,11 @@ minutes, shares and rates of the last minute; None is not known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +18,38 @@ from console.panels import Holder, Latency, Mark, TenantRow, fold, total
 from telemetry.records import TenantMinute
 from telemetry.watch.frame import percentiles
 
+if TYPE_CHECKING:
+    from telemetry.held import Cells
+
 EXCESS, CHARGED = "excess", "charged"
+T = TypeVar("T")
+
+
+class Remembered:
+    """What was last worked out of some values: a screen is drawn at every key, and ten thousand
+    tenants are sorted and folded once a picture. A value is known by being the very same object."""
+
+    def __init__(self, most: int = 16) -> None:
+        self._most = most
+        self._known: OrderedDict[tuple[int, Hashable], tuple[object, Any]] = OrderedDict()
+
+    def of(self, about: object, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gave for this very object and key, or gives now."""
+        place = (id(about), key)
+        known = self._known.get(place)
+        if known is not None and known[0] is about:
+            found: T = known[1]
+            return found
+        made = make()
+        self._known[place] = (about, made)
+        while len(self._known) > self._most:
+            # Two threads may look at once, the feed's and the screen's.
+            with suppress(KeyError):
+                self._known.popitem(last=False)
+        return made
+
+
+REMEMBERED = Remembered()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +92,8 @@ class Account:
 
     `basis` is EXCESS, or CHARGED where there is no baseline to subtract: `no_baseline` says why.
     `not_tenants` are (kind, seconds) of self, capacity, policy and others. `gaps` buckets of the
-    span were not observed, `short` ones only in part.
+    span were not observed, `short` ones only in part. `cells` are its sums, victim by
+    holder and reason.
     """
 
     tenants: tuple[TenantNow, ...]
@@ -69,16 +104,17 @@ class Account:
     no_baseline: str | None = None
     gaps: int = 0
     short: int = 0
+    cells: Cells | None = field(default=None, compare=False, repr=False)
 
     @property
     def hurt(self) -> tuple[TenantNow, ...]:
         """Those who wait and miss, the worst first: what the verdict says, then the seconds."""
-        return tuple(sorted(self.tenants, key=_worst_first))
+        return REMEMBERED.of(self.tenants, "hurt", lambda: _sorted(self.tenants, _worst_first))
 
     @property
     def holds(self) -> tuple[TenantNow, ...]:
         """Those who hold the pool, the largest share first."""
-        return tuple(sorted(self.tenants, key=_largest_first))
+        return REMEMBERED.of(self.tenants, "holds", lambda: _sorted(self.tenants, _largest_first))
 
 
 def _worst_first(t: TenantNow) -> tuple[bool, float, float, str]:
@@ -89,13 +125,20 @@ def _largest_first(t: TenantNow) -> tuple[float, float, str]:
     return (-(t.row.service_share or 0.0), -(t.row.kv_share or 0.0), t.name)
 
 
+def _sorted(
+    tenants: tuple[TenantNow, ...], order: Callable[[TenantNow], Any]
+) -> tuple[TenantNow, ...]:
+    return tuple(sorted(tenants, key=order))
+
+
 def top(tenants: Sequence[TenantNow], lines: int) -> tuple[TenantNow, ...]:
     """At most `lines` of them, the last one "others (k)" where there are more."""
     if lines < 1:
         return ()
     if len(tenants) <= lines:
         return tuple(tenants)
-    return (*tenants[: lines - 1], others(tenants[lines - 1 :]))
+    rest = REMEMBERED.of(tenants, ("top", lines), lambda: others(tenants[lines - 1 :]))
+    return (*tenants[: lines - 1], rest)
 
 
 def others(rest: Sequence[TenantNow]) -> TenantNow:

@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from console.account import CHARGED, EXCESS, Account, TenantNow
+from console.judge import Windows
 from console.panels import Holder, TenantRow, count
 from console.rows import Rows
-from console.span import Span, key
+from console.span import Span
+from console.tenants import flowing
 from telemetry.attribution import attribute
 from telemetry.baseline import choose_baseline
 from telemetry.records import TenantMinute
@@ -21,13 +23,17 @@ ACCOUNT_S = 300.0
 
 
 def build_account(
-    rows: Rows, span: Span, tenants: Sequence[TenantRow], account_s: float = ACCOUNT_S
+    rows: Rows,
+    span: Span,
+    tenants: Sequence[TenantRow],
+    account_s: float = ACCOUNT_S,
+    windows: Windows = window_of,
 ) -> Account | None:
     """The account of one pool's rows, of the `account_s` up to where the data ends; None where no
     engine was heard. `span` is that of the last minute, `tenants` its figures."""
     if not span.engines:
         return None
-    window = _window(rows, span, account_s)
+    window = _window(rows, span, account_s, windows)
     asked = tuple(b for b in window.asked if b.known)
     baseline = choose_baseline(window)
     made = attribute(asked, baseline, part=window.part(asked))
@@ -77,7 +83,7 @@ def build_account(
         for name, a in made.accounts.items()
         if name not in listed and a.excess_s
     ]
-    return Account(
+    whole = Account(
         tenants=(*out, *gone),
         not_tenants=tuple(apart.items()),
         total_s=sum(line.excess_s for line in lines),
@@ -86,14 +92,18 @@ def build_account(
         no_baseline=baseline.problem,
         gaps=sum(g.buckets for g in window.gaps()),
         short=sum(b.short for b in asked[:-1]),
+        cells=made.held.cells(made.accounts),
     )
+    # Sorted here, on the feed's thread: the screen's has keys to answer.
+    _ = whole.hurt, whole.holds
+    return whole
 
 
-def _window(rows: Rows, span: Span, account_s: float) -> Window:
+def _window(rows: Rows, span: Span, account_s: float, windows: Windows) -> Window:
     # Before the first bucket nothing is missing: the record begins there.
     first = min(k[2] for k in span.engines)
     pool = next(iter(span.engines.values())).pool
-    return window_of(
+    return windows(
         pool,
         max(first, span.end - account_s),
         span.end,
@@ -115,9 +125,8 @@ def _lately(rows: Rows, start: float) -> Mapping[str, Sequence[TenantMinute]]:
 
 def _in_span(rows: Rows, span: Span) -> Mapping[str, tuple[TenantMinute, ...]]:
     out: dict[str, list[TenantMinute]] = defaultdict(list)
-    for r in rows.tenants:
-        if key(r) in span.window_keys:
-            out[r.tenant].append(r)
+    for r in flowing(rows.tenants, span):
+        out[r.tenant].append(r)
     return {t: tuple(ms) for t, ms in out.items()}
 
 

@@ -1,75 +1,62 @@
-"""The console: the overview and the wide table, under keys. Owns what the reader wants to see.
+"""The console under its keys: pages, time, prompts, clicks. What each key does, one method each.
 
-Figures come from a feed on a thread of its own, one message and one reactive assignment a picture;
-what a screen says is made of plain lines by `console.overview` and `console.wide`.
+Figures come from a feed on a thread of its own; what is heard and drawn is `console.seeing`'s.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
-from pathlib import PurePath
 from typing import ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.message import Message
-from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Input
 
-from console.keys import KEYS, OVERVIEW, TABLE, key_line
-from console.lines import ASCII, UNICODE, Line, Piece
-from console.live import OWN_COLOURS, THEME
-from console.overview import LEAST_CELLS, LEAST_LINES, Look, overview_lines, too_small
+from console.act.desk import Desk
+from console.cells import clip
+from console.deeds import Deed, deed
+from console.handover.hand import Hand
+from console.handover.handing import Handing
+from console.keys import KEYS, Key, in_order, shadowed
+from console.lines import Piece
+from console.overview import Look
 from console.panels import Snapshot
-from console.poller import Now, Poller, Sees, Then, Told
+from console.poller import Sees
+from console.screens import GoTo, Open, Say
+from console.seeing import Heard
 from console.settings import ConsoleSettings
-from console.wide import View, column_at, next_group, next_sort, ranked, wide_lines
 from console.wide_columns import COLUMNS, GROUPS
 from console.widgets.help_page import HelpPage
-from console.widgets.lines import Lines
 from telemetry.errors import QueryError
 from telemetry.plain import safe as plain
 
-SLOW_S = 2.0  # where pictures are rarer their age is drawn in between
-SILENCE_S = 10.0  # a feed that has not answered for so long is said to be silent
+__all__ = ["ConsoleApp", "Heard"]
+
+TABLE = "table"
+LEAVES = "  esc leaves it"
+NOT_LISTED = ("palette", "leave", "enter")  # of no use in the palette
 
 ReadTime = Callable[[str, Snapshot], float]
+Accept = Callable[[str], object]
 
 
-class Heard(Message):
-    """What the feed's thread has to tell."""
+class ConsoleApp(Handing):
+    """`read_time` reads what is typed at `t` (unix seconds; its errors are shown). `more_keys` are
+    keys beside those of `console.keys`, before them where they are the same, and `deeds` what
+    they do (`do('name')`). The rest as in `Handing`, `Acting` and `Seeing`."""
 
-    def __init__(self, told: Told) -> None:
-        super().__init__()
-        self.told = told
-
-
-class ConsoleApp(App[None]):
-    """`feed` gives the pictures. `read_time` reads what is typed at `t` (unix seconds; its errors
-    are shown). `tz` is the zone of the clocks, None the reader's; `monotonic` counts the banner's
-    age; `at` begins in the past. Every key is one of `console.keys`."""
-
-    CSS_PATH: ClassVar[list[str | PurePath]] = ["lines.tcss", "app.tcss"]
-    TITLE = "tenantscope"
-    AUTO_FOCUS = ""
     COMMAND_PALETTE_BINDING = "ctrl+backslash"  # the palette's own keys are among ours
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(k.keys, k.action, k.long, show=False) for k in KEYS),
-        Binding("up", "scroll(-1)", show=False),
-        Binding("down", "scroll(1)", show=False),
-        Binding("pageup", "scroll(-20)", show=False),
-        Binding("pagedown", "scroll(20)", show=False),
+        *(Binding(k.keys, k.action, k.long, show=False) for k in in_order(KEYS)),
         Binding("ctrl+c", "interrupt", "interrupt", show=False, priority=True),
     ]
-
-    picture: reactive[Snapshot | None] = reactive(None, init=False, layout=False)
 
     def __init__(
         self,
@@ -81,139 +68,92 @@ class ConsoleApp(App[None]):
         ascii_only: bool = False,
         at: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        more_keys: Sequence[Key] = (),
+        deeds: Mapping[str, Deed] | None = None,
+        desk: Desk | None = None,
+        wall: Callable[[], float] = time.time,
+        phases: bool = False,
+        hand: Hand | None = None,
     ) -> None:
-        super().__init__()
-        self._settings = settings or ConsoleSettings()
-        self._feed = feed
+        super().__init__(feed, settings=settings, tz=tz, ascii_only=ascii_only, at=at,
+                         monotonic=monotonic, more_keys=more_keys, desk=desk, wall=wall,
+                         phases=phases, hand=hand)  # fmt: skip
         self._read_time = read_time
-        self._tz = tz
-        self._glyphs = ASCII if ascii_only else UNICODE
-        self._monotonic = monotonic
-        self._heard_at = monotonic()
-        self._trouble: str | None = None
-        self._not_then: str | None = None  # why there is no picture of the instant wanted
-        self._newest: Snapshot | None = None
-        self._at = at
-        self._held = False
-        self._wide = False
-        self._view = View.of(self._settings)
-        self._asking = ""  # what the prompt is open for: time or filter
-        self._poller = Poller(feed, lambda told: self.post_message(Heard(told)),
-                              self._settings.period_s)  # fmt: skip
-        self._poller.want(at)
-        self._body = Lines(self._draw, id="body")
-        self._prompt = Input(id="prompt", compact=True, select_on_focus=True)
-        self._prompt.can_focus = False  # else it takes the keys while it is not there to be seen
-        self.interrupted = False
+        self._deeds = dict(deeds or {})
+        self._asking = ""  # what the prompt is open for: time, filter, ...
+        self._hint = ""
+        self._accept: Accept = str
+        for k in more_keys:
+            self.bind(k.keys, k.action, description=k.long, show=False)
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return OWN_COLOURS
+    # Which keys work where.
 
-    def compose(self) -> ComposeResult:
-        yield self._body
-        yield self._prompt
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key of some pages does nothing on the others, and leaves its place to another one."""
+        asked = f"{action}({', '.join(map(repr, parameters))})" if parameters else action
+        ours = [k for k in KEYS if not shadowed(k, self._more_keys)]
+        known = [k for k in (*KEYS, *self._more_keys) if k.action == asked]
+        usable = [k for k in (*ours, *self._more_keys) if k.action == asked]
+        return not known or any(k.works(self.page.name) for k in usable)
 
-    def on_mount(self) -> None:
-        self.register_theme(THEME)
-        self.theme = THEME.name
-        self.set_interval(1.0, self.check_feed)
-        self._heard_at = self._monotonic()
-        self._poller.start()
-        self.set_focus(None)
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: every action of the keys, and what has too many forms for a key each."""
+        for key in (*KEYS, *self._more_keys):
+            if key.action not in NOT_LISTED:
+                words = key.short or key.long
+                yield SystemCommand(f"{words} ({key.shown})", key.long,
+                                    partial(self.run_action, key.action))  # fmt: skip
+        for group in GROUPS:
+            yield SystemCommand(f"columns: {group}", "the wide table from these columns on",
+                                partial(self._see_table, "", group))  # fmt: skip
+        for name, column in COLUMNS.items():
+            yield SystemCommand(f"sort by {name}", column.meaning,
+                                partial(self._see_table, name, ""))  # fmt: skip
 
-    def show(self) -> int:
-        """Run; an exit code: not 0 where an error of our own ended it. Raises KeyboardInterrupt
-        where Ctrl-C did."""
-        self.run()
-        self._poller.stop()
-        self._poller.join()
-        if self.interrupted:
-            raise KeyboardInterrupt
-        return self.return_code or 0
+    def _see_table(self, sort: str, group: str) -> None:
+        self.open_page(TABLE)
+        place = self.place.turn("group", group) if group else self.place
+        if sort:
+            place = replace(place, sort=sort, descending=True, first=0)
+        self.see(place)
 
-    def on_unmount(self) -> None:
-        self._poller.stop()
+    # Pages.
 
-    # What is heard.
-
-    def on_heard(self, message: Heard) -> None:
-        told, before = message.told, self.picture
-        if isinstance(told, Now):
-            self._heard_at, self._trouble = self._monotonic(), None
-            self._newest = told.snapshot
-            if self._at is None and not self._held:
-                self.picture = told.snapshot
-            elif self.picture is not None:  # how far back it lies grows
-                self.picture = replace(self.picture, edge=told.snapshot.now)
-        elif isinstance(told, Then):
-            if told.wanted == self._at:
-                self._not_then = None
-                self.picture = told.snapshot
-        elif told.wanted is None:
-            self._trouble = told.why
-        elif told.wanted == self._at:
-            self._not_then = told.why
-        if self.picture is before:  # a new one has been drawn already
-            self._body.redraw()
-
-    def check_feed(self) -> None:
-        """Show the banner, and how old the figures have become since the last good answer."""
-        slow = self._poller.rest_s > SLOW_S
-        if slow or self._trouble is not None or self._is_silent():
-            self._body.redraw()
-
-    def _is_silent(self) -> bool:
-        return self._monotonic() - self._heard_at > SILENCE_S + self._poller.rest_s
-
-    def watch_picture(self) -> None:
-        with self.batch_update():
-            self._body.redraw()
-
-    # What is drawn.
-
-    def _look(self, cells: int) -> Look:
-        age = self._monotonic() - self._heard_at
-        silent = "the source does not answer" if self._is_silent() else None
-        return Look(
-            glyphs=self._glyphs,
-            tz=self._tz,
-            banner=self._trouble or silent or self._not_then,
-            age_s=age,
-            held=self._held or self._at is not None,
-            keys=key_line(TABLE if self._wide else OVERVIEW, cells),
-        )
-
-    def _draw(self, cells: int, lines: int) -> Sequence[Line]:
-        s, look = self.picture, self._look(cells)
-        if cells < LEAST_CELLS or lines < LEAST_LINES:
-            return too_small(cells, lines)
-        if s is None:
-            why = f": {plain(look.banner)}" if look.banner else ""
-            head = Line((Piece("tenantscope", "title"), Piece(f"  no figures yet{why}", "dim")))
-            return (head, *(Line(),) * (lines - 2), Line(look.keys))
-        if not self._wide:
-            return overview_lines(s, cells, lines, look)
-        try:
-            return wide_lines(s, self._view, cells, lines, look, self._settings)
-        except QueryError as e:  # over these names the filter takes too long: it is let go
-            self._view = replace(self._view, filter="", first=0)
-            self.call_later(self._tell, str(e), "warning")
-            return wide_lines(s, self._view, cells, lines, look, self._settings)
-
-    # What the reader does: both tables.
-
-    def action_table(self) -> None:
-        self._wide = not self._wide
-        self._body.redraw()
+    def action_open(self, name: str) -> None:
+        """A page; the one that is open: back."""
+        if name == self.page.name:
+            self.close_page()
+        else:
+            self.open_page(name, self.selected)
 
     def action_leave(self) -> None:
         if self._asking:
-            self._close_prompt()
-        elif self._wide:
-            self.action_table()
+            self.close_prompt()
+        else:
+            self.close_page()
+
+    def action_enter(self) -> None:
+        scene = self.scene()
+        step = self.page.enter(scene) if scene is not None else None
+        if isinstance(step, Open):
+            self.open_page(step.page, step.tenant)
+        elif isinstance(step, GoTo):
+            self.go(step.at)
+        elif isinstance(step, Say):
+            self.say(step.sentence)
+
+    def action_turn(self, what: str) -> None:
+        """A switch of the open page's own."""
+        scene = self.scene()
+        if scene is not None:
+            self.see(self.page.turn(scene, what))
+
+    def action_do(self, name: str) -> None:
+        """What is more than looking (`console.deeds`)."""
+        (self._deeds.get(name) or deed(name))(self)
 
     def action_help(self) -> None:
-        self.push_screen(HelpPage())
+        self.push_screen(HelpPage(self._more_keys))
 
     def action_palette(self) -> None:
         self.action_command_palette()
@@ -226,79 +166,67 @@ class ConsoleApp(App[None]):
     def action_pool(self) -> None:
         pools = self.picture.pools if self.picture is not None else ()
         if len(pools) < 2 or self.picture is None:
-            self._tell("there is one pool here")
+            self.say("there is one pool here")
             return
         shown = pools.index(self.picture.pool) if self.picture.pool in pools else -1
         self._feed.show_pool(pools[(shown + 1) % len(pools)])
         if self._at is not None or self._held:
             at = self._at if self._at is not None else self.picture.now
-            self._go(at + 1e-6)  # the same instant, asked for anew
+            self.go(at + 1e-6)  # the same instant, asked for anew
         self._poller.look()
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: every action of the keys, and what has too many forms for a key each."""
-        for key in KEYS:
-            if key.action not in ("palette", "leave"):
-                words = key.short or key.long
-                yield SystemCommand(f"{words} ({key.shown})", key.long,
-                                    getattr(self, f"action_{key.action}"))  # fmt: skip
-        for group in GROUPS:
-            view = replace(self._view, group=group)
-            words = "the wide table from these columns on"
-            yield SystemCommand(f"columns: {group}", words, partial(self._see, view))
-        for name, column in COLUMNS.items():
-            view = replace(self._view, sort=name, descending=True, first=0)
-            yield SystemCommand(f"sort by {name}", column.meaning, partial(self._see, view))
+    # Rows.
 
-    # The table.
-
-    def _see(self, view: View) -> None:
-        self._view, self._wide = view, True
-        self._body.redraw()
-
-    def action_group(self) -> None:
-        self._see(next_group(self._view))
-
-    def action_sort(self) -> None:
-        self._see(next_sort(self._view, self.size.width))
-
-    def action_sort_before(self) -> None:
-        self._see(next_sort(self._view, self.size.width, -1))
-
-    def action_reverse(self) -> None:
-        self._see(replace(self._view, descending=not self._view.descending, first=0))
-
-    def action_filter(self) -> None:
-        self._wide = True
-        self._open_prompt("filter", "names that match this (!this: all the others)",
-                          self._view.filter)  # fmt: skip
-
-    def action_scroll(self, lines: int) -> None:
-        if not self._wide or self.picture is None or self.picture.account is None:
+    def action_move(self, rows: int) -> None:
+        """Choose a row further on; the first time the first one that is shown."""
+        scene = self.scene()
+        if scene is None:
             return
-        matching = len(self.picture.account.tenants)
-        if self._view.filter:
-            with suppress(QueryError):  # drawing says why, and lets go of the filter
-                matching = len(ranked(self.picture.account.tenants, self._view)[0])
-        last = max(0, matching - 1)
-        self._see(replace(self._view, first=min(last, max(0, self._view.first + lines))))
+        with suppress(QueryError):  # drawing says why, and lets go of the filter
+            every, place = list(self.page.rows(scene)), scene.place
+            shown = [x.row for x in self._body.shown if x.row is not None]
+            if not every:
+                return
+            if place.cursor in every:
+                at = min(len(every) - 1, max(0, every.index(place.cursor) + rows))
+            else:
+                at = every.index(shown[0]) if shown and shown[0] in every else 0
+            room = max(1, len(shown))
+            first = min(max(place.first, at - room + 1), at)
+            self.see(replace(place, cursor=every[at], first=first))
+
+    def action_move_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, sum(x.row is not None for x in self._body.shown)))
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a heading sorts by it, and again the other way."""
-        covered = len(self.screen_stack) > 1
-        if not self._wide or covered or event.screen_y != self._heading_at():
+        """A click chooses a row, a second one opens it; beside the rows the page knows."""
+        scene, y = self.scene(), event.screen_y
+        if len(self.screen_stack) > 1 or scene is None or not 0 <= y < len(self._body.shown):
             return
-        key = column_at(self._view, self.size.width, event.screen_x)
-        if key == self._view.sort:
-            self.action_reverse()
-        elif key is not None:
-            self._see(replace(self._view, sort=key, descending=key != "tenant", first=0))
+        line = self._body.shown[y]
+        if line.row is None:
+            place = self.page.click(scene, line, event.screen_x)
+            if place is not None:
+                self.see(place)
+        elif line.row == scene.place.cursor:
+            self.action_enter()
+        else:
+            self.see(replace(scene.place, cursor=line.row))
 
-    def _heading_at(self) -> int:
-        for y, line in enumerate(self._body.shown):
-            if line.tint == "head" and line.plain.lstrip().startswith("tenant "):
-                return y
-        return -1
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.action_move(-1)
+
+    def action_filter(self) -> None:
+        if not self.page.filter_hint:
+            self.open_page(TABLE)
+        self.open_prompt("filter", self.page.filter_hint, self.place.filter, self._filtered)
+
+    def _filtered(self, text: str) -> None:
+        self.page.check_filter(text)
+        self.see(replace(self.place, filter=text, first=0))
 
     # Time.
 
@@ -317,13 +245,7 @@ class ConsoleApp(App[None]):
         if self._newest is not None:
             self.picture = self._newest
 
-    def action_step_back(self) -> None:
-        self._step(-1)
-
-    def action_step_on(self) -> None:
-        self._step(1)
-
-    def _step(self, buckets: int) -> None:
+    def action_step(self, buckets: int) -> None:
         s = self.picture
         if s is None:
             return
@@ -337,27 +259,63 @@ class ConsoleApp(App[None]):
         elif buckets > 0 and self._at is None and not self._held:
             return
         else:
-            self._go(at)
+            self.go(at)
 
     def action_time(self) -> None:
-        self._open_prompt("time", "17:03, 2026-11-29T17:03, 5m ago, start, end", "")
+        self.open_prompt("time", "17:03, 2026-11-29T17:03, 5m ago, start, end", "", self._timed)
 
-    def _go(self, at: float) -> None:
+    def _timed(self, text: str) -> None:
+        if not text.strip():
+            return
+        seen = self._newest or self.picture
+        if seen is None:
+            raise ValueError("there are no figures yet to go back from")
+        if text.strip().lower() in ("end", "now", "live"):
+            self.action_edge()
+        else:
+            self.go(self._read_time(text, seen))
+
+    def go(self, at: float) -> None:
+        """Look at an instant (unix seconds)."""
         self._at, self._held, self._not_then = at, False, None
         self._poller.want(at)
         self._body.redraw()
 
     # The prompt.
 
-    def _open_prompt(self, asking: str, hint: str, value: str) -> None:
-        self._asking = asking
+    def ask_whom(self, name: str) -> None:
+        """A tenant without traffic is on no list: it can be named."""
+        hint = "whom it is about; a row chosen with up and down is not asked for"
+
+        def accept(tenant: str) -> None:
+            if not tenant.strip():
+                raise ValueError("name the tenant, or leave with esc")
+            self.act_on(name, tenant)
+
+        self.open_prompt(f"{name} tenant", hint, "", accept)
+
+    def open_prompt(self, asking: str, hint: str, value: str, accept: Accept) -> None:
+        """Ask for a line. What `accept` refuses (ValueError, QueryError) stays in the prompt, with
+        the reason shown."""
+        self._asking, self._hint, self._accept = asking, hint, accept
         self._prompt.placeholder = f"{asking}: {hint}"
         self._prompt.value = value
         self._prompt.add_class("-open")
         self._prompt.can_focus = True
         self._prompt.focus()
+        self._body.redraw()
 
-    def _close_prompt(self) -> None:
+    def _look(self, cells: int) -> Look:
+        """While a line is asked for, what it is asked for stands where the keys were: a line that
+        begins with a value does not show its hint, and the keys type letters."""
+        look = super()._look(cells)
+        if not self._asking:
+            return look
+        asked = clip(f"{self._asking}: {plain(self._hint)}", max(1, cells - len(LEAVES)),
+                     look.glyphs.ellipsis)  # fmt: skip
+        return replace(look, keys=(Piece(asked, "title"), Piece(LEAVES, "dim")))
+
+    def close_prompt(self) -> None:
         self._asking = ""
         self._prompt.remove_class("-open")
         self._prompt.can_focus = False
@@ -365,25 +323,11 @@ class ConsoleApp(App[None]):
         self._body.redraw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """What cannot be read stays in the prompt, with the reason shown."""
+        accept = self._accept
         try:
-            if self._asking == "time" and event.value.strip():
-                seen = self._newest or self.picture
-                if seen is None:
-                    raise ValueError("there are no figures yet to go back from")
-                if event.value.strip().lower() in ("end", "now", "live"):
-                    self.action_edge()
-                else:
-                    self._go(self._read_time(event.value, seen))
-            elif self._asking == "filter":
-                view = replace(self._view, filter=event.value, first=0)
-                ranked((), view)
-                self._view = view
+            accept(event.value)
         except (ValueError, QueryError) as e:
-            self._tell(str(e), "warning")
+            self.say(str(e), "warning")
             return
-        self._close_prompt()
-
-    def _tell(self, sentence: str, severity: str = "information") -> None:
-        self.notify(plain(sentence), severity="warning" if severity == "warning" else "information",
-                    markup=False)  # fmt: skip
+        if self._accept is accept:  # else it has asked for something more
+            self.close_prompt()

@@ -159,7 +159,7 @@ def tenantscope() -> None:
 
     \b
     Begin with one of these:
-      tenantscope demo --replay                a recorded incident, in the live table
+      tenantscope demo --replay                a recorded incident, in the console
       tenantscope demo                         the same, live, on this machine
       tenantscope postmortem report --help     how to explain what was stored
     """
@@ -253,7 +253,7 @@ def main() -> None:
     # gRPC's own lines on stderr say again, at greater length, what our sentences say.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     code = invoke()
-    if any(t.name == "feed" and t.is_alive() for t in threading.enumerate()):
+    if any(t.name in ("feed", "handover") and t.is_alive() for t in threading.enumerate()):
         # A feed that hangs in native code would abort the interpreter on its way out.
         sys.stderr.flush()
         os._exit(code)

@@ -1,31 +1,33 @@
 """`tenantscope console`: which source is looked at, once or for as long as the reader stays.
 
-stdout is data, stderr narration. Exit codes: 0 nothing is wrong, 1 an incident is open (with
-`--once`) or it failed, 2 usage, 3 the source does not answer or holds nothing yet, 130 interrupted.
+stdout is data, stderr narration. Exit codes: 0 nothing is wrong, 1 it failed (with `--once`: an
+incident is open), 2 usage, 3 the source does not answer (with `--once`: or anything else failed, or
+its figures are old), 130 interrupted.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
+import gc
+import math
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from console.handover.export_command import export
+
 if TYPE_CHECKING:
+    from console.act.desk import Desk
+    from console.handover.hand import Hand
     from console.panels import Snapshot
     from console.settings import ConsoleSettings
     from console.sight import Edge, Sight
 
 DEFAULT_STORE = "tenantscope-store"
-ONCE_LINES = 60
-NOTHING_YET = 3  # no engine was heard: nobody can say that all is well
 
 
-@click.command("console")
+@click.group("console", invoke_without_command=True)
 @click.option(
     "--store",
     "folder",
@@ -53,16 +55,33 @@ NOTHING_YET = 3  # no engine was heard: nobody can say that all is well
 @click.option("--once", is_flag=True, help="Print the overview once; exit code 1: incident open.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: as JSON.")
 @click.option(
+    "--page",
+    metavar="NAME",
+    help="With --once: heat, matrix, table, tenant, requests, adapters, events, policy."
+    "  [default: overview]",
+)
+@click.option("--tenant", metavar="NAME", help="With --once --page tenant or requests: whose.")
+@click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Thresholds and first look (TOML; see docs/console.md).",
 )
+@click.option(
+    "--admin",
+    "doors",
+    metavar="ADDR",
+    multiple=True,
+    help="An engine's operator's address, to act on it; several times for several engines."
+    "  [default: TENANTSCOPE_ADMIN, else the socket beside a live store]",
+)
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
+@click.pass_context
 def console(
-    folder: str | None, address: str | None, speed: float | None, incident: str | None,
-    pool: str | None, at: str | None, once: bool, as_json: bool, config: Path | None,
-    ascii_only: bool,
+    ctx: click.Context, folder: str | None, address: str | None, speed: float | None,
+    incident: str | None, pool: str | None, at: str | None, once: bool, as_json: bool,
+    config: Path | None,
+    doors: tuple[str, ...], ascii_only: bool, page: str | None, tenant: str | None,
 ) -> int:  # fmt: skip
     """Who holds the pool, who is hurt, since when, what changed.
 
@@ -70,14 +89,22 @@ def console(
     For example:
       tenantscope console --store telemetry-store
       tenantscope console --connect 127.0.0.1:7420
+      tenantscope console --connect https://10.0.0.5:7420 --admin 10.0.0.5:9443
       tenantscope console --incident five-pm-fanout --replay 5
       tenantscope console --once --store telemetry-store || echo "somebody is hurt"
+      tenantscope console --once --page heat --json --store telemetry-store
     """
     from console.settings import ConsoleSettings, read_settings
 
+    if ctx.invoked_subcommand is not None:
+        return 0
     settings = ConsoleSettings() if config is None else read_settings(config)
+    if doors and once:
+        raise click.UsageError("--admin is for acting on a screen: leave out --once")
     if as_json and not once:
         raise click.UsageError("--json goes with --once")
+    if page is not None or tenant is not None:
+        _check_page(page, tenant, once)
     if speed is not None and (once or not 0.0 < speed < float("inf")):
         raise click.UsageError(
             "--replay plays on a screen: leave out --once" if once
@@ -85,13 +112,59 @@ def console(
         )  # fmt: skip
     where = place_of(folder, address, incident)
     sight = sight_of(where, speed, pool)
+    if once:
+        from console import once_command
+
+        with once_command.never_open():
+            opening(where)().close()
+        return once_command.once(
+            sight, opening(where), read_time, at=at, shape=as_json, ascii_only=ascii_only,
+            page=page or once_command.OVERVIEW, tenant=tenant,
+        )  # fmt: skip
     # A folder that is none is said at once; what does not answer yet may come back.
     opening(where)().close()
-    if once:
-        return _once(sight, where, at, as_json, ascii_only)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # where the screen is drawn
         raise click.UsageError("the console needs a terminal: use --once in scripts")
-    return _run(sight, where, at, settings, ascii_only)
+    desk = _desk(where, doors, recorded=speed is not None or incident is not None)
+    hand = _hand(where, folder, address, incident, recorded=speed is not None)
+    return _run(sight, where, at, settings, ascii_only, desk, hand)
+
+
+def _check_page(page: str | None, tenant: str | None, once: bool) -> None:
+    from console.pages import PAGES
+    from console.screens import OF_A_TENANT
+
+    if not once:
+        raise click.UsageError("--page and --tenant go with --once: on the screen press its key")
+    if page is not None and page not in PAGES:
+        raise click.UsageError(
+            f"--page {page}: there is no such page; there are {', '.join(PAGES)}"
+        )
+    if page == "tenant" and tenant is None:
+        raise click.UsageError("--page tenant and --tenant NAME go together")
+    if tenant is not None and page not in OF_A_TENANT:
+        raise click.UsageError("--tenant NAME goes with --page tenant or --page requests")
+
+
+def _hand(
+    where: str, folder: str | None, address: str | None, incident: str | None, *, recorded: bool
+) -> Hand:
+    from console.handover.hand import Hand, Place
+
+    options = ("--connect" if address else "--store", where)
+    if incident is not None:
+        options = ("--incident", incident)
+    return Hand(Place(where, options, recorded or incident is not None))
+
+
+def _desk(where: str, doors: tuple[str, ...], *, recorded: bool) -> Desk:
+    from console.act.hand import DoorShut
+    from console.act.open import open_desk
+
+    try:
+        return open_desk(where, doors, recorded=recorded)
+    except DoorShut as e:
+        raise click.UsageError(str(e)) from None
 
 
 def place_of(folder: str | None, address: str | None, incident: str | None) -> str:
@@ -143,8 +216,14 @@ def read_time(text: str, seen: Snapshot) -> float:
     """An instant as a person types it, against what is on the screen. Raises ValueError."""
     from postmortem.times import TimeError, read_time
 
-    begin = seen.data_at if seen.trend is None or seen.data_at is None else (
-        seen.data_at - seen.trend.bucket_s * len(seen.trend.share))  # fmt: skip
+    begin = seen.data_at
+    if seen.trend is not None and seen.data_at is not None:
+        # The end of the first bucket that has figures: at its start there is nothing to see yet.
+        known = [i for i, x in enumerate(seen.trend.share) if x is not None]
+        first = known[0] if known else 0
+        bucket_s = seen.trend.bucket_s
+        last = math.ceil(seen.data_at / bucket_s) * bucket_s
+        begin = min(seen.data_at, last - bucket_s * (len(seen.trend.share) - first - 1))
     now = seen.edge if seen.edge is not None else seen.now
     try:
         return read_time(text, now=now, span=(begin or now, now), zone=None)
@@ -152,47 +231,10 @@ def read_time(text: str, seen: Snapshot) -> float:
         raise ValueError(str(e)) from None
 
 
-def _once(sight: Sight, where: str, at: str | None, as_json: bool, ascii_only: bool) -> int:
-    from console.lines import ASCII, glyphs_for
-    from console.once import as_json as shape
-    from console.once import is_open, open_incidents
-    from console.overview import Look, plain_text
-    from telemetry.plain import safe
-
-    try:
-        picture = sight.snapshot()
-        if at is not None:
-            try:
-                picture = sight.at(read_time(at, picture))
-            except ValueError as e:
-                raise click.UsageError(str(e)) from None
-    finally:
-        sight.close()
-    incidents: tuple[str, ...] = ()
-    if at is None:
-        source = opening(where)()
-        try:
-            incidents = open_incidents(source, time.time())
-        finally:
-            source.close()
-    if as_json:
-        click.echo(json.dumps(shape(picture, incidents), allow_nan=False))
-    else:
-        glyphs = ASCII if ascii_only else glyphs_for(sys.stdout.encoding)
-        cells = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
-        text = plain_text(picture, cells, ONCE_LINES, Look(glyphs=glyphs))
-        encoding = sys.stdout.encoding or "utf-8"  # a name may hold what it cannot show
-        click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False)
-        for name in incidents:
-            click.echo(f"open: {safe(name)}", err=True)
-    if is_open(picture, incidents):
-        return 1
-    return 0 if picture.account is not None else NOTHING_YET
-
-
 def _run(
-    sight: Sight, where: str, at: str | None, settings: ConsoleSettings, ascii_only: bool
-) -> int:
+    sight: Sight, where: str, at: str | None, settings: ConsoleSettings, ascii_only: bool,
+    desk: Desk, hand: Hand,
+) -> int:  # fmt: skip
     from console.app import ConsoleApp
     from console.lines import ASCII, glyphs_for
 
@@ -203,5 +245,13 @@ def _run(
         except ValueError as e:
             raise click.UsageError(str(e)) from None
     plain = ascii_only or glyphs_for(sys.stdout.encoding) is ASCII
-    app = ConsoleApp(sight, read_time=read_time, settings=settings, ascii_only=plain, at=began)
+    # A crowd's picture makes and drops a hundred thousand rows without a cycle among them: looking
+    # for one each time would cost a fifth of it, and hold up the keys.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    app = ConsoleApp(sight, read_time=read_time, settings=settings, ascii_only=plain, at=began,
+                     desk=desk, hand=hand)  # fmt: skip
     return app.show()
+
+
+console.add_command(export)

@@ -14,7 +14,7 @@ def duration(seconds: float | None) -> str:
         return ABSENT
     if seconds <= 0.0:
         return "0s"
-    if seconds < 0.0005:
+    if seconds <= 0.0005:
         return "<1ms"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f}ms"

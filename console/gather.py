@@ -7,21 +7,32 @@ decides what a look costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from math import inf
+from operator import attrgetter
 from typing import Any, Protocol
 
 from console.rows import Rows
-from telemetry.ask.reading import READ, Result, to_rows
-from telemetry.records import EngineMinute
+from telemetry.ask.reading import READ, Result, filled, to_rows
+from telemetry.conventions import Kind
+from telemetry.errors import QueryError
+from telemetry.records import Counts, EngineMinute, InterferenceMinute, TenantMinute
 
 LONGEST_HISTORY_S = 3900.0  # an hour of baseline and the five minutes that are looked at
 MOST_ROWS = 16_000  # of tenants: more of them are looked at over a shorter time
+PIECE_ROWS = 40_000  # asked for at once: a store that is busy answers that in seconds
+SHORTEST_HISTORY_S = 360.0  # what is looked at, and a minute to compare it with
 FEWEST_BUCKETS, MOST_BUCKETS = 12, 65
+PERCENTILES_S = 300.0  # told of the last minutes alone
 NEAR_S = 150.0  # what is younger may still change
-WHOLE_EVERY_S = 120.0  # what is older hardly does, and is asked for again so often
+LATE_S = 45.0  # after a bucket's end, what its senders still had of it has come
+WHOLE_EVERY_S = 120.0  # what is older hardly does: its engines' rows are looked at so often
 AHEAD_S = 2.0  # clocks of the engine and of this machine may differ by a little
 USUAL_BUCKET_S = 60.0
+HISTOGRAMS = {f.name for f in fields(TenantMinute) if f.metadata["kind"] is Kind.HIST}
+_BUCKET_START = attrgetter("bucket_start")
 STORE_DOWN = "the store is not answering"  # how a fallback's note begins
 
 
@@ -38,12 +49,13 @@ class Asked(Protocol):
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """Rows of the last while before an instant, and what the source says they lack. `revision`
-    counts up when they change."""
+    counts up when they change. `whole`: all that a picture wants to look back on is there."""
 
     rows: Rows
     notes: tuple[str, ...]
     bucket_s: float
     revision: int
+    whole: bool = True
 
     @property
     def store_down(self) -> bool:
@@ -58,15 +70,29 @@ class _Question:
         self.notes: dict[str, None] = {}
 
     def read(self, table: str, start: float, end: float) -> tuple[Any, ...]:
-        answer = self._source.query(READ + table, start=start, end=end)
-        self.notes.update(dict.fromkeys(answer.partial))
-        return tuple(to_rows(table, answer))
+        return tuple(to_rows(table, self._noted(self._source.query(READ + table, start=start,
+                                                                    end=end))))  # fmt: skip
 
-    def rows(self, start: float, end: float, engines: tuple[EngineMinute, ...]) -> Rows:
+    def tenants(self, start: float, end: float, near: float) -> list[TenantMinute]:
+        """Tenants' rows; histograms of those whose bucket starts at `near` or later."""
+        answer = self._source.query("console_minutes", start=start, end=end, near=near)
+        return _taken(TenantMinute, self._noted(answer), histograms=True)
+
+    def matrix(self, start: float, end: float) -> list[InterferenceMinute]:
+        answer = self._source.query("console_matrix", start=start, end=end)
+        return _taken(InterferenceMinute, self._noted(answer))
+
+    def _noted(self, answer: Result) -> Result:
+        self.notes.update(dict.fromkeys(answer.partial))
+        return answer
+
+    def rows(
+        self, start: float, end: float, near: float, engines: tuple[EngineMinute, ...]
+    ) -> Rows:
         return Rows(
-            tenants=self.read("tenant_minute", start, end),
+            tenants=tuple(self.tenants(start, end, near)),
             engines=tuple(e for e in engines if start <= e.bucket_start < end),
-            interference=self.read("interference_minute", start, end),
+            interference=tuple(self.matrix(start, end)),
             events=self.read("event", start, end),
         )
 
@@ -74,16 +100,22 @@ class _Question:
 class Gatherer:
     """Keeps the rows of one source. For one thread. `monotonic` counts seconds.
 
-    Raises whatever the source raises; what was kept stays.
+    A bucket's rows are asked for again when its engine's row has moved on, and once more when what
+    the front and the last stragglers send of it must have come. Raises whatever the source raises;
+    what was kept stays.
     """
 
     def __init__(self, source: Asked, monotonic: Callable[[], float]) -> None:
         self._source = source
         self._monotonic = monotonic
         self._kept: Gathered | None = None
-        self._whole_at = 0.0
+        self._looked_at = 0.0  # when the engines' rows were last looked through, the old ones too
         self._at = 0.0
         self._seen: frozenset[Any] = frozenset()
+        self._history_s = LONGEST_HISTORY_S  # how far a picture looks back: a crowd's not so far
+        self._from = 0.0  # buckets that begin here or later have been read
+        self._marks: dict[float, frozenset[Any]] = {}  # engines' rows that a bucket was read by
+        self._due: dict[float, float] = {}  # when a bucket is read once more
 
     def now(self, at: float, *, still: bool = False) -> Gathered:
         """The rows up to `at`, which moves forward; where nothing is new, the same as before.
@@ -92,55 +124,191 @@ class Gatherer:
         if still and kept is not None and at == self._at:
             return kept
         asked = _Question(self._source)
+        leapt = not 0.0 <= at - self._at < NEAR_S
         self._at = at
-        if kept is None or not 0.0 <= self._monotonic() - self._whole_at < WHOLE_EVERY_S:
-            rows, bucket_s = _whole(asked, at, end)
-            self._whole_at = self._monotonic()
+        all_of_them = not 0.0 <= self._monotonic() - self._looked_at < WHOLE_EVERY_S
+        if kept is None or leapt:
+            rows, bucket_s, self._from = _glimpse(asked, at, end)
+            self._marks, self._due = {}, {}
+            changed = self._changed(rows.engines, at)
+            self._history_s = _history_s(rows.tenants, bucket_s)
+            all_of_them, wanted = True, at - self._history_s
         else:
-            cut = _bucket_edge(at - NEAR_S - kept.bucket_s, kept)
+            bucket_s, wanted = kept.bucket_s, at - self._history_s
+            first = at - LONGEST_HISTORY_S if all_of_them else at - NEAR_S - bucket_s
+            cut = max(self._from, _bucket_edge(first, kept))
             engines = asked.read("engine_minute", cut, end)
             events = asked.read("event", cut, end)
-            if self._seen.issuperset(_marks(engines, events)):
+            seen = self._seen.issuperset(_marks(engines, events))
+            if seen and not all_of_them and self._from <= wanted:
                 self._kept = replace(kept, notes=tuple(asked.notes))
                 return self._kept
-            near = replace(asked.rows(cut, end, engines), events=events)
-            old = kept.rows.before(cut)
-            held = {"policies": asked.read("policy", 0.0, end),
-                    "runs": asked.read("engine_run", 0.0, end)}  # fmt: skip
-            bucket_s = kept.bucket_s
-            rows = replace(old.then(near), **held).since(at - _history_s(near, bucket_s))
+            changed = self._changed(engines, at)
+            rows = self._with(kept.rows, asked, cut, end, engines, events, changed)
+            self._history_s = _history_s(rows.tenants, bucket_s)
+            wanted = at - self._history_s
+            whole, rows = rows, rows.since(wanted)
+            if len(rows.engines) < len(whole.engines):  # else they are taken for those of idle time
+                begun = min((e.bucket_start for e in rows.engines), default=wanted)
+                self._from = max(self._from, begun)
+        if self._from > wanted:
+            before, self._from = _piece(asked, wanted, self._from, at, rows.tenants)
+            changed |= self._changed(before.engines, at)
+            rows = replace(before.then(rows), policies=rows.policies, runs=rows.runs)
+        if all_of_them:
+            self._looked_at = self._monotonic()
+        self._note(changed, at, bucket_s)
         self._seen = _marks(rows.engines, rows.events)
         revision = 0 if kept is None else kept.revision + 1
-        self._kept = Gathered(rows, tuple(asked.notes), bucket_s, revision)
+        notes = tuple(asked.notes)
+        if self._from > wanted:
+            notes += (f"the {(self._from - wanted) / 60.0:.0f} min before are still being read",)
+        self._kept = Gathered(rows, notes, bucket_s, revision, self._from <= wanted)
         return self._kept
+
+    def _changed(self, engines: tuple[EngineMinute, ...], at: float) -> dict[float, frozenset[Any]]:
+        """Buckets whose rows are to be read (again), by their start."""
+        of: dict[float, list[EngineMinute]] = {}
+        for e in engines:
+            of.setdefault(e.bucket_start, []).append(e)
+        marks = {start: _marks(tuple(es), ()) for start, es in of.items()}
+        return {
+            start: m
+            for start, m in marks.items()
+            if self._marks.get(start) != m or self._due.get(start, inf) <= at
+        }
+
+    def _note(self, read: Mapping[float, frozenset[Any]], at: float, bucket_s: float) -> None:
+        """Which buckets were read, by which marks, and when those that moved on are due again."""
+        for start, marks in read.items():
+            self._due.pop(start, None)
+            if self._marks.get(start) != marks:
+                self._due[start] = max(start + bucket_s, at) + LATE_S
+            self._marks[start] = marks
+        oldest = at - LONGEST_HISTORY_S - bucket_s
+        for start in [s for s in self._marks if s < oldest]:
+            del self._marks[start]
+            self._due.pop(start, None)
+
+    def _with(
+        self,
+        kept: Rows,
+        asked: _Question,
+        cut: float,
+        end: float,
+        engines: tuple[EngineMinute, ...],
+        events: tuple[Any, ...],
+        changed: Mapping[float, object],
+    ) -> Rows:
+        """What was kept, with the changed buckets' rows as they are now."""
+        stretches = _stretches(engines, changed, end)
+        last = stretches[-1][0]
+
+        def stays(row: TenantMinute | InterferenceMinute) -> bool:
+            return row.bucket_start < last and row.bucket_start not in changed
+
+        tenants, matrix = list(filter(stays, kept.tenants)), list(filter(stays, kept.interference))
+        for start, until in stretches:
+            tenants += asked.tenants(start, until, start)
+            matrix += asked.matrix(start, until)
+        # Sorted as the source gives them: mostly in order already, so this is one pass.
+        tenants.sort(key=_BUCKET_START)
+        matrix.sort(key=_BUCKET_START)
+        return Rows(
+            tenants=tuple(tenants),
+            interference=tuple(matrix),
+            engines=(*(e for e in kept.engines if e.bucket_start < cut), *engines),
+            events=(*(e for e in kept.events if e.at < cut), *events),
+            policies=asked.read("policy", 0.0, end),
+            runs=asked.read("engine_run", 0.0, end),
+        )
 
     def past(self, at: float) -> Gathered:
         """What had been recorded for good by `at`; asked for anew, kept by nobody."""
         asked = _Question(self._source)
-        rows, bucket_s = _whole(asked, at, at + 1e-3)
+        rows, bucket_s, begun = _glimpse(asked, at, at + 1e-3)
+        wanted = at - _history_s(rows.tenants, bucket_s)
+        while begun > wanted:
+            before, begun = _piece(asked, wanted, begun, at, rows.tenants)
+            rows = replace(before.then(rows), policies=rows.policies, runs=rows.runs)
         return Gathered(rows.as_of(at), tuple(asked.notes), bucket_s, -1)
 
 
-def _whole(asked: _Question, at: float, end: float) -> tuple[Rows, float]:
-    """All that a picture at `at` needs: an hour, or as much of it as a crowd of tenants leaves."""
+def _stretches(
+    engines: tuple[EngineMinute, ...], changed: Mapping[float, object], end: float
+) -> list[tuple[float, float]]:
+    """The changed buckets, those side by side together, from one's start to the next one's. The
+    last goes on to the end: the front goes on where no engine is heard."""
+    starts = sorted({e.bucket_start for e in engines})
+    found: list[tuple[float, float]] = []
+    begun: float | None = None
+    for start in starts:
+        if start in changed:
+            begun = start if begun is None else begun
+        elif begun is not None:
+            found.append((begun, start))
+            begun = None
+    if begun is None:
+        longest = max((e.bucket_s for e in engines), default=0.0)
+        begun = min(end, starts[-1] + longest) if starts else end
+    return [*found, (begun, end)]
+
+
+def _glimpse(asked: _Question, at: float, end: float) -> tuple[Rows, float, float]:
+    """The newest buckets, which are soon there whatever the crowd; how long a bucket is, and from
+    where on they were read."""
     engines = asked.read("engine_minute", at - LONGEST_HISTORY_S, end)
     bucket_s = max((e.bucket_s for e in engines), default=USUAL_BUCKET_S)
-    cut = at - NEAR_S - bucket_s
-    near = asked.rows(cut, end, engines)
-    first = at - _history_s(near, bucket_s)
-    far = asked.rows(first, cut, engines)
+    cut = max((e.bucket_start for e in engines if e.bucket_start <= at - bucket_s), default=at)
+    cut = min(cut, at - bucket_s)
     rows = replace(
-        far.then(near),
+        asked.rows(cut, end, cut, engines),
         policies=asked.read("policy", 0.0, end),
         runs=asked.read("engine_run", 0.0, end),
     )
-    return rows, bucket_s
+    return rows, bucket_s, cut
 
 
-def _history_s(near: Rows, bucket_s: float) -> float:
-    crowd = len({(r.pool, r.tenant) for r in near.tenants})
+def _piece(
+    asked: _Question, wanted: float, until: float, at: float, known: tuple[TenantMinute, ...]
+) -> tuple[Rows, float]:
+    """The buckets before `until`: back to where the picture wants to begin, or as many as a piece
+    has rows for; and from where on they were read."""
+    engines = asked.read("engine_minute", wanted, until)
+    starts = sorted({e.bucket_start for e in engines})
+    crowd = len({(r.pool, r.tenant) for r in known})
+    most = max(1, PIECE_ROWS // max(1, crowd))
+    first = starts[-most] if len(starts) > most else wanted
+    return asked.rows(first, until, at - PERCENTILES_S - USUAL_BUCKET_S, engines), first
+
+
+def _taken(kind: type[Any], answer: Result, histograms: bool = False) -> list[Any]:
+    """The rows of `console_minutes` or `console_matrix`, whose instants are unix seconds."""
+    names = tuple(f.name for f in fields(kind))
+    if answer.columns != names:
+        raise QueryError(
+            f"{kind.__name__} came with columns {answer.columns}: the two sides are of different "
+            "versions"
+        )
+    if not histograms:
+        return filled(kind, names, answer.rows)
+    columns: list[Any] = list(zip(*answer.rows, strict=True))
+    told: dict[str | None, Counts | None] = {None: None}  # most are alike
+    for i, name in enumerate(names):
+        if name in HISTOGRAMS and columns:
+            for text in set(columns[i]).difference(told):
+                told[text] = tuple(json.loads(text))
+            columns[i] = map(told.__getitem__, columns[i])
+    return filled(kind, names, zip(*columns, strict=True))
+
+
+def _history_s(tenants: Iterable[TenantMinute], bucket_s: float) -> float:
+    crowd = len({(r.pool, r.tenant) for r in tenants})
+    if bucket_s < 30.0:
+        least = max(FEWEST_BUCKETS, SHORTEST_HISTORY_S / bucket_s)
+        return min(900.0, bucket_s * max(least, MOST_ROWS // max(1, crowd)))
     buckets = min(MOST_BUCKETS, max(FEWEST_BUCKETS, MOST_ROWS // max(1, crowd)))
-    return min(LONGEST_HISTORY_S, buckets * bucket_s if bucket_s >= 30.0 else 900.0)
+    return min(LONGEST_HISTORY_S, buckets * bucket_s)
 
 
 def _bucket_edge(cut: float, kept: Gathered) -> float:

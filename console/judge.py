@@ -5,9 +5,10 @@ Judges nothing itself: who is named, how strongly and since when is the verdict'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import tzinfo
+from typing import Protocol
 
 from console.cells import width
 from console.panels import Level, VerdictLines
@@ -15,12 +16,19 @@ from console.rows import Rows
 from telemetry import verdict as verdicts
 from telemetry.plain import clock
 from telemetry.verdict import Verdict
-from telemetry.window import window_of
+from telemetry.window import Window, window_of
 
+Windows = Callable[..., Window]  # `window_of`, or what keeps buckets from one window to the next
 JUDGED_S = 300.0
 OVER_AFTER_BUCKETS = 2.5  # an episode that ended so long ago is over
 LINE_CELLS = 77  # beside the level's mark on 80 columns
 GAP = "   "
+
+
+class Judge(Protocol):
+    """Says what rows mean at an instant, in the words every face uses."""
+
+    def __call__(self, rows: Rows, now: float) -> VerdictLines: ...
 
 
 class LiveJudge:
@@ -29,7 +37,7 @@ class LiveJudge:
     An episode still under way is told with its onset; once it is over, the last minute is judged
     by itself and what was is told in one line. So is what was before a change of policy: how the
     pool does under the new one is judged by what came since. `pool` None judges the pool heard
-    last.
+    last. `windows` makes windows of rows.
     """
 
     def __init__(
@@ -39,8 +47,10 @@ class LiveJudge:
         recent_s: float = 60.0,
         pool: str | None = None,
         tz: tzinfo | None = None,
+        windows: Windows = window_of,
     ) -> None:
         self._judged_s = judged_s
+        self._windows = windows
         self._recent_s = recent_s
         self._pool = pool
         self._tz = tz
@@ -79,7 +89,7 @@ class LiveJudge:
         # Before the first bucket nothing was missed, and how old the newest is the header says.
         start = max(start, min((r.bucket_start for r in heard), default=start))
         end = min(end, max((r.bucket_start + r.bucket_s for r in heard), default=end))
-        window = window_of(
+        window = self._windows(
             pool,
             start,
             end,

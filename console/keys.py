@@ -11,42 +11,107 @@ from dataclasses import dataclass
 from console.cells import width
 from console.lines import Line, Piece, cut
 
-BOTH, OVERVIEW, TABLE = "everywhere", "overview", "table"
+EVERYWHERE: tuple[str, ...] = ()
+OVERVIEW, TABLE = ("overview",), ("table",)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One action: its keys (Textual's names, comma-separated), how they are shown, where it works.
-    `rank`: the lower the sooner it is on the last line; 0 = only in help and palette."""
+    """One action: its keys (Textual's names, comma-separated), how they are shown, on which pages
+    it works (none named: on all). `rank`: the lower the sooner it is on the last line; 0 = only in
+    help and palette."""
 
     keys: str
     shown: str
     action: str
     short: str
     long: str
-    where: str = BOTH
+    where: tuple[str, ...] = EVERYWHERE
     rank: int = 0
 
+    def works(self, page: str) -> bool:
+        return not self.where or page in self.where
 
+    @property
+    def acts(self) -> bool:
+        """Whether it changes an engine: of no use before one lets itself be changed."""
+        return self.action.startswith("act(")
+
+
+# Of two keys that are the same the one of the open page is meant.
 KEYS: tuple[Key, ...] = (
-    Key("a", "a", "table", "all", "every tenant, every column; again: back", BOTH, 1),
-    Key("t", "t", "time", "time", "go to a time: 17:03, 5m ago, start, end", BOTH, 2),
-    Key("left,comma", "<-", "step_back", "back", "a bucket back", BOTH, 4),
-    Key("right,full_stop", "->", "step_on", "on", "a bucket on", BOTH, 4),
-    Key("end,l", "end", "edge", "newest", "to the newest figures, and along with them", BOTH, 6),
+    Key("enter", "Enter", "enter", "open", "open the row chosen: a tenant, an instant", EVERYWHERE,
+        2),
+    Key("up", "up", "move(-1)", "", "choose the row above; a click does it too"),
+    Key("down", "down", "move(1)", "", "choose the row below; the wheel does it too"),
+    Key("pageup", "pgup", "move_page(-1)", "", "a page of rows up"),
+    Key("pagedown", "pgdn", "move_page(1)", "", "a page of rows down"),
+    Key("a", "a", "open('table')", "all", "every tenant, every column; again: back", EVERYWHERE, 1),
+    Key("t", "t", "time", "time", "go to a time: 17:03, 5m ago, start, end", EVERYWHERE, 2),
+    Key("c", "c", "act('cap')", "cap", "other limits for the tenant chosen: a form, tried first",
+        EVERYWHERE, 2),
+    Key("w", "w", "act('weight')", "weight", "another share or tier for it", EVERYWHERE, 3),
+    Key("d", "d", "act('drain')", "drain", "let nothing new of it in; where it drains: in again",
+        EVERYWHERE, 3),
+    Key("u", "u", "act('undo')", "undo", "take back the last change in force", EVERYWHERE, 3),
+    Key("k", "k", "act('preempt')", "preempt", "what it runs above its fair share waits again",
+        EVERYWHERE, 10),
+    Key("U", "U", "act('unload')", "unload", "let nobody name one of its adapters any more",
+        EVERYWHERE, 10),
+    Key("M", "M", "act('move')", "move", "into another pool, from its next request on",
+        EVERYWHERE, 10),
+    Key("left,comma", "<-", "step(-1)", "back", "a bucket back", EVERYWHERE, 5),
+    Key("right,full_stop", "->", "step(1)", "on", "a bucket on", EVERYWHERE, 5),
+    Key("end,l", "end", "edge", "newest", "to the newest figures, and along with them",
+        EVERYWHERE, 6),
     Key("space", "space", "pause", "pause", "hold the picture; figures are still collected",
-        BOTH, 3),
-    Key("slash", "/", "filter", "filter", "only names that match; !pattern: all the others",
-        TABLE, 1),
-    Key("s", "s", "sort", "sort", "sort by the next column shown; S: by the one before", TABLE, 2),
-    Key("S", "S", "sort_before", "", "sort by the column before", TABLE),
-    Key("r", "r", "reverse", "reverse", "turn the order round", TABLE, 3),
-    Key("g", "g", "group", "columns", "the next group of columns", TABLE, 2),
-    Key("p", "p", "pool", "pool", "the next pool, where there are several", BOTH, 9),
-    Key("escape", "esc", "leave", "", "close what is open: help, prompt, table", BOTH),
-    Key("question_mark", "?", "help", "help", "this page", BOTH, 7),
-    Key("ctrl+p,colon", "^p", "palette", "", "find an action by its words", BOTH),
-    Key("q", "q", "quit", "quit", "leave", BOTH, 8),
+        EVERYWHERE, 4),
+    Key("slash", "/", "filter", "filter", "only what matches; !pattern: all the others",
+        EVERYWHERE, 6),
+    Key("x", "x", "open('requests')", "requests", "requests that have ended, a life-line each",
+        EVERYWHERE, 5),
+    Key("e", "e", "open('events')", "events", "what happened: changes, alerts, faults", EVERYWHERE,
+        6),
+    Key("P", "P", "open('policy')", "policy", "what is in force for each tenant, since when, by"
+        " whom", EVERYWHERE, 7),
+    Key("h", "h", "open('heat')", "heat", "tenants by minutes, for any figure", EVERYWHERE, 4),
+    Key("m", "m", "open('matrix')", "matrix", "who waited behind whom, in seconds", EVERYWHERE, 4),
+    Key("A", "A", "open('adapters')", "adapters", "where adapters are, loads, thrash", EVERYWHERE,
+        7),
+    Key("left,comma", "<-", "turn('earlier')", "minute", "the minute before", ("heat",), 2),
+    Key("right,full_stop", "->", "turn('later')", "", "the minute after", ("heat",)),
+    Key("t", "t", "do('minute')", "go there", "go to the minute chosen", ("heat",), 1),
+    Key("g", "g", "turn('metric')", "figure", "the next figure: wait, misses, TTFT, share, KV,"
+        " swap, 429", ("heat",), 1),
+    Key("x", "x", "turn('basis')", "charged", "seconds charged, or beyond usual", ("matrix",), 1),
+    Key("o", "o", "turn('only')", "reason", "the next reason alone", ("matrix",), 1),
+    Key("s", "s", "turn('sort')", "sort", "sort by the next figure", ("adapters",), 1),
+    Key("z", "z", "turn('span')", "span", "over another stretch of time", ("adapters",), 1),
+    Key("o", "o", "turn('only')", "only", "the next kind of them alone", ("requests", "events"), 1),
+    Key("z", "z", "turn('span')", "span", "over another stretch of time",
+        ("tenant", "requests", "events"), 1),
+    Key("v", "v", "turn('everyone')", "everybody's", "of this tenant alone, or of all of them",
+        ("requests",), 2),
+    Key("s,greater_than_sign", "s", "turn('sort')", "sort", "sort by the next column shown",
+        ("table", "requests"), 2),
+    Key("less_than_sign", "<", "turn('sort_before')", "", "sort by the column before", TABLE),
+    Key("r", "r", "turn('reverse')", "reverse", "turn the order round", TABLE, 3),
+    Key("g", "g", "turn('group')", "columns", "the next group of columns", TABLE, 2),
+    Key("n", "n", "do('note')", "note", "a note onto the timeline, beside the open incident",
+        EVERYWHERE, 8),
+    Key("R", "R", "do('report')", "report", "a stretch of time as a report, into a file",
+        EVERYWHERE, 8),
+    Key("y", "y", "do('copy')", "copy", "copy the row chosen, else the command for this view",
+        EVERYWHERE, 11),
+    Key("Y", "Y", "do('copy_incident')", "", "copy the incident's id"),
+    Key("S", "S", "do('svg')", "", "this screen as a picture (SVG), into a file"),
+    Key("C", "C", "do('csv')", "", "this page's figures as CSV, into a file"),
+    Key("T", "T", "do('trace')", "", "requests of a stretch of time as a trace (Perfetto)"),
+    Key("p", "p", "pool", "pool", "the next pool, where there are several", EVERYWHERE, 9),
+    Key("escape", "esc", "leave", "", "close what is open: help, prompt, page"),
+    Key("question_mark", "?", "help", "help", "this page", EVERYWHERE, 7),
+    Key("ctrl+p,colon", "^p", "palette", "", "find an action by its words"),
+    Key("q", "q", "quit", "quit", "leave", EVERYWHERE, 8),
 )  # fmt: skip
 
 WORDS = (
@@ -60,36 +125,63 @@ WORDS = (
     ("share", "of the service: prompt tokens + 2 x output tokens"),
     ("fair", "what its weight gives it among those with work waiting"),
     ("TTFT", "time to first token: p99/n; under 20 samples the maximum"),
+    ("burn", "misses, in multiples of what the objective allows"),
+    ("hit", "its adapter was on the device; warm: in host memory; cold: on disk"),
+    ("life", "front slot budget kv adapter Prefill !=waiting again Decode"),
     ("-", "not known; it is not 0"),
     ("~", "the newest bucket is still open: its figures may change"),
     ("grey", "old figures: the source is silent, or does not answer"),
 )
 
 
-def key_line(where: str, cells: int) -> tuple[Piece, ...]:
-    """The last line: the keys that work here, as many as fit whole."""
-    shown = sorted((k for k in KEYS if k.rank and k.where in (BOTH, where)), key=lambda k: k.rank)
+def in_order(keys: Sequence[Key]) -> list[Key]:
+    """Those of a page before those of all: the first of two equal ones that works is meant."""
+    return sorted(keys, key=lambda k: not k.where)
+
+
+def shadowed(key: Key, more: Sequence[Key]) -> bool:
+    """Whether one of `more` has a key of this one's: it is meant then, and this one is not."""
+    return any(set(key.keys.split(",")) & set(m.keys.split(",")) for m in more)
+
+
+def key_line(
+    page: str, cells: int, more: Sequence[Key] = (), *, acts: bool = True
+) -> tuple[Piece, ...]:
+    """The last line: the keys that work on a page, as many as fit whole. Without `acts` those that
+    change an engine are dim."""
+    ours = [k for k in KEYS if not shadowed(k, more)]
+    usable = [k for k in (*more, *ours) if k.rank and k.works(page)]
+    taken = {n for k in usable if k.where for n in k.keys.split(",")}
+    usable = [k for k in usable if k.where or not taken.intersection(k.keys.split(","))]
+    # Whatever else there is no room for, where to find it is said.
+    last = [k for k in usable if k.action == "help"]
+    room = cells - sum(width(k.shown) + 3 + width(k.short) for k in last)
     pieces: list[Piece] = []
     used = 0
-    for key in shown:
+    for key in (*sorted((k for k in usable if k not in last), key=lambda k: k.rank), *last):
         need = width(key.shown) + 1 + width(key.short) + (2 if pieces else 0)
-        if used + need > cells:
+        if used + need > (cells if key in last else room):
             continue
         if pieces:
             pieces.append(Piece("  "))
-        pieces += [Piece(f"{key.shown} ", "title"), Piece(key.short, "dim")]
+        role = "dim" if key.acts and not acts else "title"
+        pieces += [Piece(f"{key.shown} ", role), Piece(key.short, "dim")]
         used += need
     return tuple(pieces)
 
 
-def help_lines(cells: int, lines: int) -> Sequence[Line]:
-    """Every key and every word, in two columns where one would not fit."""
+def help_lines(cells: int, lines: int, more: Sequence[Key] = ()) -> Sequence[Line]:
+    """Every key and every word, in two columns where one would not fit; `more` keys first."""
 
     def pair(left: str, right: str, role: str, room: int) -> Line:
         line = cut(Line((Piece(f"{left:>8}  ", role), Piece(right))), room)
         return Line((*line.pieces, Piece(" " * max(0, room - line.width))))
 
-    keys = [(k.shown, k.long if k.where == BOTH else f"{k.long} (table)", "title") for k in KEYS]
+    usable = [*more, *(k for k in KEYS if not shadowed(k, more))]
+    keys = [
+        (k.shown, f"{k.long} ({', '.join(k.where)})" if k.where else k.long, "title")
+        for k in usable
+    ]
     words = [(w, what, "label") for w, what in WORDS]
     if len(keys) + 1 + len(words) <= lines or cells < 100:
         return [pair(*x, cells) for x in (*keys, ("", "", "text"), *words)]

@@ -25,12 +25,25 @@ class Piece(NamedTuple):
     role: str = "text"
 
 
+class Row(NamedTuple):
+    """What a line is about, where the reader can choose it. `kind` says what is opened of it:
+    tenant, request, event, ...; `name` which one, as stored; `part` which list it stands in, where
+    one thing stands in two; `tenant` whose it is, where it is no tenant itself."""
+
+    kind: str
+    name: str
+    part: str = ""
+    tenant: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Pieces side by side; `tint` marks the whole line ("" or "hurt", "named", "head")."""
+    """Pieces side by side; `tint` marks the whole line ("" or "hurt", "named", "head", "cursor").
+    `row`: what it is about; None: it cannot be chosen."""
 
     pieces: tuple[Piece, ...] = ()
     tint: str = ""
+    row: Row | None = None
 
     @property
     def plain(self) -> str:
@@ -51,15 +64,13 @@ class Glyphs:
     sparks: str = "▁▂▃▄▅▆▇█"
     gap: str = "·"
     rule: str = "─"
-    fair: str = "│"
     ellipsis: str = "…"
     point: str = "▸"
     dot: str = "·"
-    times: str = "×"
 
 
 UNICODE = Glyphs()
-ASCII = Glyphs("#", " ", ("#", "=", "-", "."), "_.:-=+*#", "?", "-", "|", "~", ">", "-", "x")
+ASCII = Glyphs("#", " ", ("#", "=", "-", "."), "_.:-=+*#", "?", "-", "~", ">", "-")
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
@@ -84,7 +95,7 @@ def cut(line: Line, cells: int, ellipsis: str = "…") -> Line:
             continue
         out.append(Piece(clip(piece.text + " ", room, ellipsis), piece.role))
         break
-    return Line(tuple(out), line.tint)
+    return Line(tuple(out), line.tint, line.row)
 
 
 def spread(left: Sequence[Piece], right: Sequence[Piece], cells: int, tint: str = "") -> Line:
@@ -130,19 +141,6 @@ def stacked(shares: Sequence[tuple[float, str, str]], cells: int) -> tuple[Piece
     if before < cells:
         out.append(Piece(" " * (cells - before)))
     return tuple(out)
-
-
-def gauge(share: float, cells: int, glyphs: Glyphs, fair: float | None = None) -> str:
-    """A bar of `cells` with eighths, and a tick where the fair share lies (if beyond the bar)."""
-    share = min(1.0, max(0.0, share))
-    whole, part = divmod(round(share * cells * len(glyphs.parts)), len(glyphs.parts))
-    bar = glyphs.full * whole + (glyphs.parts[part] if whole < cells and part else "")
-    bar = bar.ljust(cells)
-    if fair is not None and 0.0 < fair <= 1.0:
-        at = min(cells - 1, int(fair * cells))
-        if bar[at] == " ":
-            bar = bar[:at] + glyphs.fair + bar[at + 1 :]
-    return bar
 
 
 def sparkline(values: Sequence[float | None], glyphs: Glyphs, top: float = 1.0) -> str:

@@ -6,13 +6,13 @@ What is printed adds up: both lists, with those that are no tenants, close to on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from console.account import CHARGED, Account, TenantNow, closing, top
 from console.cells import clip, width
-from console.columns import MARK_ROLES, MARKS, holder_name, ttft_text
 from console.formats import ABSENT, duration, percent, quantity, span
-from console.lines import Glyphs, Line, Piece, cut
+from console.lines import Glyphs, Line, Piece, Row, cut
+from console.marks import MARK_ROLES, MARKS, holder_name, ttft_text
 from console.panels import Mark, count, over, total
 from console.table import VAST, WIDE, Cell, Field, cells_of, chosen, titles
 from telemetry.conventions import CAPACITY, OTHERS, POLICY, SELF, TENANT
@@ -203,7 +203,7 @@ def hurt_lines(a: Account, cells: int, lines: int, glyphs: Glyphs) -> tuple[Line
     rows = [Listed(t, _told(t.wait_s, s, a), ABSENT) for t, s in zip(shown, seconds, strict=True)]
     return (
         _title("HURT", HURT, a, cells, glyphs),
-        *(_line(r, HURT, cells, glyphs) for r in rows),
+        *(_line(r, HURT, cells, glyphs, "hurt") for r in rows),
     )
 
 
@@ -227,7 +227,7 @@ def holds_lines(a: Account, cells: int, lines: int, glyphs: Glyphs) -> tuple[Lin
     rest = {k: s for k, s in zip(apart, seconds[len(shown) :], strict=True) if s}
     return (
         _title("HOLDS", HOLDS, a, cells, glyphs),
-        *(_line(r, HOLDS, cells, glyphs) for r in rows),
+        *(_line(r, HOLDS, cells, glyphs, "holds") for r in rows),
         _closing_line(rest, a, cells, glyphs),
     )
 
@@ -273,6 +273,9 @@ def _title(
     return Line((Piece(text[:lead], "label"), Piece(text[lead:], "head")), "head")
 
 
-def _line(x: Listed, fields: Sequence[Field[Listed]], cells: int, glyphs: Glyphs) -> Line:
+def _line(
+    x: Listed, fields: Sequence[Field[Listed]], cells: int, glyphs: Glyphs, part: str
+) -> Line:
     tint = {Mark.HURT: "hurt", Mark.NAMED: "named"}.get(x.now.row.mark, "")
-    return cells_of(x, chosen(fields, cells), cells, glyphs, tint)
+    line = cells_of(x, chosen(fields, cells), cells, glyphs, tint)
+    return line if x.now.row.folded else replace(line, row=Row("tenant", x.now.name, part))

@@ -23,6 +23,14 @@ def open_incidents(source: Asked, now: float) -> tuple[str, ...]:
     return tuple(sorted(i.id for i in known.incidents.values() if i.live))
 
 
+def newest_incident(source: Asked, now: float, pool: str, *, live: bool = True) -> str | None:
+    """The id of a pool's newest incident; `live`: only of one that is open."""
+    from telemetry.alerts.state import recall
+
+    found = recall(source, now).latest().get(pool)
+    return None if found is None or (live and not found.live) else found.id
+
+
 def is_open(s: Snapshot, incidents: tuple[str, ...]) -> bool:
     """Whether somebody should look: an alert's incident, or a verdict that somebody is hurt now."""
     return bool(incidents) or s.verdict.level is Level.HURT
@@ -65,17 +73,17 @@ def as_json(s: Snapshot, incidents: tuple[str, ...]) -> dict[str, Any]:
         "account": None if s.account is None else _account(s.account),
         "changes": [{"at": t.at, "kind": t.kind, "text": t.text} for t in s.ticker],
     }
-    known: dict[str, Any] = _known(shaped)
-    return known
+    made: dict[str, Any] = known(shaped)
+    return made
 
 
-def _known(value: Any) -> Any:
+def known(value: Any) -> Any:
     """JSON has no NaN and no infinity: what is no number is not known."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {k: _known(v) for k, v in value.items()}
-    return [_known(v) for v in value] if isinstance(value, list) else value
+        return {k: known(v) for k, v in value.items()}
+    return [known(v) for v in value] if isinstance(value, list) else value
 
 
 def _account(a: Account) -> Mapping[str, Any]:

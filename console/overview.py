@@ -27,9 +27,9 @@ from console.lines import (
     wrap,
 )
 from console.listing import holds_lines, hurt_lines, shown_name
+from console.marks import LEVEL_MARKS, OLD_TOKEN_S, REASON_ROLES
 from console.panels import LIVE, Lamps, Level, Snapshot, over
 from console.table import USUAL
-from console.text import LEVEL_MARKS, OLD_TOKEN_S, REASON_ROLES
 from telemetry.plain import safe as plain
 
 LEAST_CELLS, LEAST_LINES = 40, 10
@@ -47,6 +47,7 @@ class Look:
 
     `banner`: the source does not answer, in its words; `age_s`: how long ago it did. `held`:
     paused, the picture is not the newest. `keys` is the last line. `admin`: actions are allowed.
+    `phases`: what is played says where it has got to, and under which policy.
     """
 
     glyphs: Glyphs = UNICODE
@@ -56,6 +57,7 @@ class Look:
     held: bool = False
     admin: bool = False
     keys: tuple[Piece, ...] = ()
+    phases: bool = False
 
 
 def overview_lines(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, ...]:
@@ -79,7 +81,7 @@ def too_small(cells: int, lines: int) -> tuple[Line, ...]:
 
 def greyed(line: Line) -> Line:
     """Figures of another time: readable, and not to be taken for those of now."""
-    return Line(tuple(Piece(p.text, "dim") for p in line.pieces))
+    return Line(tuple(Piece(p.text, "dim") for p in line.pieces), row=line.row)
 
 
 def header_line(s: Snapshot, cells: int, look: Look) -> Line:
@@ -108,12 +110,20 @@ def header_line(s: Snapshot, cells: int, look: Look) -> Line:
         return cut(Line(tuple(tail), "head"), cells, look.glyphs.ellipsis)
     title = [Piece("tenantscope", "title"), Piece("  ")] if fixed + 24 < cells else []
     label = [Piece("pool ", "dim")] if cells >= USUAL else []
-    room = max(1, cells - fixed - sum(width(p.text) for p in (*title, *label)) - 1)
+    # One pool of several looks like all of them: nothing on the screen is of the others.
+    others = len(s.pools) - 1
+    more = [Piece(f" +{others} pool{'' if others == 1 else 's'}", "warn")] if others > 0 else []
+    if fixed + sum(width(p.text) for p in (*label, *more)) + _LEAST_POOL_CELLS > cells:
+        more = [Piece(f" +{others}", "warn")] if others > 0 else []
+    elif more and fixed + sum(width(p.text) for p in (*title, *label, *more)) + 12 > cells:
+        title = []
+    room = max(1, cells - fixed - sum(width(p.text) for p in (*title, *label, *more)) - 1)
     pool = ABSENT if s.pool is None else clip(shown_name(s.pool), room, look.glyphs.ellipsis)
     left = [
         *title,
         *label,
         Piece(pool, "value"),
+        *more,
         Piece("  "),
         Piece(engines, "warn" if missing else "dim"),
     ]
@@ -168,7 +178,11 @@ def body_lines(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, .
         strips = strips[1:2] if lines >= FLAT_LINES else ()
     flat = lines < FLAT_LINES
     most = 2 if flat else 3 if lines < LOW_LINES else 4 if lines < TALL_LINES else 9
-    said = [*note_lines(s.lamps, cells, look), *verdict_part(s, cells, most, look.glyphs.ellipsis)]
+    said = [
+        *phase_lines(s, cells, look),
+        *note_lines(s.lamps, cells, look),
+        *verdict_part(s, cells, most, look.glyphs.ellipsis),
+    ]
     room = lines - len(said) - len(strips)
     if s.account is None:
         return (*said, *strips, Line((Piece("  no engine has been heard yet", "dim"),)))[:lines]
@@ -179,6 +193,18 @@ def body_lines(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, .
     since = room - len(hurt) - len(holds)
     ticks = ticker_part(s, cells, since, look) if since >= 2 else ()
     return (*said, *strips, *hurt, *holds, *ticks)[:lines]
+
+
+def phase_lines(s: Snapshot, cells: int, look: Look) -> tuple[Line, ...]:
+    """What is being played now, and the policy in force."""
+    if not look.phases:
+        return ()
+    phase = "the play has not begun" if s.phase is None else plain(s.phase)
+    version = "" if s.policy_version is None else f" v{s.policy_version}"
+    policy = ABSENT if s.policy is None else plain(s.policy)
+    left = [Piece(f"{look.glyphs.point} ", "phase"), Piece(phase, "phase")]
+    right = [Piece("policy ", "dim"), Piece(policy, "value"), Piece(version, "dim")]
+    return (spread(left, right, cells, "head"),)
 
 
 def note_lines(lamps: Lamps, cells: int, look: Look) -> tuple[Line, ...]:
@@ -193,16 +219,20 @@ def note_lines(lamps: Lamps, cells: int, look: Look) -> tuple[Line, ...]:
 
 def verdict_part(s: Snapshot, cells: int, most: int, ellipsis: str = "…") -> tuple[Line, ...]:
     """Sentences, then exclusions: where not all fit the last line is kept for the exclusions.
-    A quiet pool needs one line."""
+    A quiet pool needs one line. Old figures exclude nothing, and say first how old they are."""
     v = s.verdict
     split = len(v.lines) - v.excluded
     mark, role = LEVEL_MARKS[v.level]
     room = max(10, cells - 3)
     words = [plain(line).replace("…", ellipsis) for line in v.lines]  # names come cut already
+    if s.stale and s.data_age_s is not None and split > 0:
+        # "ok QUIET" over an engine that is gone would be believed.
+        words[0] = f"{whole(s.data_age_s)} ago: {words[0]}"
+        mark = LEVEL_MARKS[Level.UNKNOWN][0] if v.level is Level.QUIET else mark
     said = [x for line in words[:split] for x in wrap(line, room, ellipsis)]
     out = [x for line in words[split:] for x in wrap(line, room, ellipsis)]
-    if v.level is Level.QUIET:
-        out = []
+    if v.level is Level.QUIET or s.stale:
+        out = []  # of a silent engine nothing is ruled out: it may be frozen since
     if len(said) + len(out) > most:
         # Each sentence's beginning says more than the whole of the first ones.
         said = [clip(line, room, ellipsis) for line in words[:split]]

@@ -91,11 +91,6 @@ class TenantRow:
     rejected: int | None = None
     slo_eligible: int | None = None
     slo_missed: int | None = None
-    wait_s: float | None = None
-    excess_wait_s: float | None = None
-    ttft: Latency = Latency(0, None, None, None)
-    behind: Holder | None = None
-    behind_reason: str | None = None
 
     @property
     def missed_share(self) -> float | None:
@@ -143,7 +138,6 @@ class Trend:
     bucket_s: float
     tenant: str | None
     share: tuple[float | None, ...]
-    missed: tuple[float | None, ...]  # of all tenants, misses of those eligible
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +182,6 @@ class Snapshot:
     provisional: bool  # the newest bucket is still open
     strip: PoolStrip
     wait: WaitStrip
-    holders: tuple[Holder, ...]  # most seconds first; shares sum to 1
     trend: Trend | None
     verdict: VerdictLines
     tenants: tuple[TenantRow, ...]
@@ -201,10 +194,6 @@ class Snapshot:
     @property
     def data_age_s(self) -> float | None:
         return None if self.data_at is None else max(0.0, self.now - self.data_at)
-
-    def top(self, lines: int) -> tuple[TenantRow, ...]:
-        """At most `lines` rows; where there are more tenants the last is "others (k)"."""
-        return fold(self.tenants, lines)
 
 
 def fold(rows: Sequence[TenantRow], lines: int) -> tuple[TenantRow, ...]:
@@ -258,8 +247,4 @@ def _others(rows: Sequence[TenantRow]) -> TenantRow:
         rejected=count([r.rejected for r in rows]),
         slo_eligible=count([r.slo_eligible for r in rows]),
         slo_missed=count([r.slo_missed for r in rows]),
-        wait_s=total([r.wait_s for r in rows]),
-        excess_wait_s=total([r.excess_wait_s for r in rows]),
-        # Percentiles do not add; the maximum does, and is shown as one.
-        ttft=Latency(sum(r.ttft.n for r in rows), None, None, most([r.ttft.max_s for r in rows])),
     )

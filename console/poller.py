@@ -1,6 +1,7 @@
-"""The thread that asks for pictures: now's again and again, and one of the past when it is wanted.
+"""The thread that asks: for now's picture again and again, for one of the past when it is wanted,
+and for the rows of the page that is open.
 
-Owns the thread and what is wanted; what becomes of a picture, the screen says (`tell`). A feed that
+Owns the thread and what is wanted; what becomes of an answer, the screen says (`tell`). A feed that
 hangs holds up neither the screen nor quitting.
 """
 
@@ -12,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from console.detail import Asks, Detail
 from console.panels import Snapshot
 
 THREAD = "feed"  # the command line looks for this name when it ends
 REST = 4.0  # at least so many times as long as a picture took: a fifth of a core at the most
+DETAIL_EVERY_S = 10.0  # the same questions of a page are asked again: what is open goes on
 LEAVE_S = 4.0  # how long a question under way may still take when the screen is left
 
 
@@ -25,6 +28,8 @@ class Sees(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     def at(self, at: float) -> Snapshot: ...
+
+    def detail(self, asks: Asks) -> Detail: ...
 
     def show_pool(self, pool: str | None) -> None: ...
 
@@ -47,6 +52,13 @@ class Then:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """The rows a page asked for, or why there are none (`Detail.trouble`)."""
+
+    detail: Detail
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Why there is no picture (of the instant that was wanted, where one was), in the words of what
     refused."""
@@ -55,19 +67,28 @@ class Trouble:
     wanted: float | None = None
 
 
-Told = Now | Then | Trouble
+Told = Now | Then | Found | Trouble
 
 
 class Poller:
     """`tell` is called on the thread, with one `Told` after the other, until `stop`."""
 
-    def __init__(self, feed: Sees, tell: Callable[[Told], object], period_s: float) -> None:
+    def __init__(
+        self,
+        feed: Sees,
+        tell: Callable[[Told], object],
+        period_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._feed = feed
         self._tell = tell
         self._period_s = period_s
         self._over = threading.Event()
         self._wake = threading.Event()
+        self._monotonic = monotonic
         self._wanted: float | None = None
+        self._asks: Asks = ()
+        self._asked: tuple[Asks, float] = ((), 0.0)  # what was answered last, and when
         self._cost_s = 0.0
         self.rest_s = period_s  # how long it rests between two pictures
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
@@ -78,6 +99,12 @@ class Poller:
     def want(self, at: float | None) -> None:
         """Look at an instant; None: at now alone. Answered as soon as the feed is free."""
         self._wanted = at
+        self._wake.set()
+
+    def ask(self, asks: Asks) -> None:
+        """The questions of the page that is open; none: of no page. Answered as soon as the feed
+        is free, and again now and then."""
+        self._asks = asks
         self._wake.set()
 
     def look(self) -> None:
@@ -99,6 +126,7 @@ class Poller:
         try:
             while not self._over.is_set():
                 self._wake.clear()
+                began = time.thread_time()
                 wanted = self._wanted
                 if wanted is not None and wanted != shown:
                     then = self._then(wanted)
@@ -107,8 +135,10 @@ class Poller:
                     shown = wanted if isinstance(then, Then) else None
                 elif wanted is None:
                     shown = None
+                self._answer()
                 if not self._over.is_set() and not self._wake.is_set():
                     self._say(self._now())
+                self._cost_s = time.thread_time() - began
                 self.rest_s = pause_s(self._period_s, self._cost_s)
                 self._wake.wait(self.rest_s)
         finally:
@@ -119,13 +149,25 @@ class Poller:
             self._tell(told)
 
     def _now(self) -> Told:
-        began = time.thread_time()
         try:
             return Now(self._feed.snapshot())
         except Exception as e:  # whatever a feed raises is shown; the screen lives on
             return Trouble(sentence_of(e))
-        finally:
-            self._cost_s = time.thread_time() - began
+
+    def _answer(self) -> None:
+        """The page's rows, where its questions are new or were answered a while ago."""
+        asks, now = self._asks, self._monotonic()
+        answered, at = self._asked
+        if self._over.is_set() or not asks:
+            return
+        if asks == answered and 0.0 <= now - at < DETAIL_EVERY_S:
+            return
+        try:
+            self._say(Found(self._feed.detail(asks)))
+            self._asked = (asks, now)
+        except Exception as e:  # as above; asked again after a rest
+            self._asked = ((), 0.0)
+            self._say(Found(Detail(asks, trouble=sentence_of(e))))
 
     def _then(self, at: float) -> Told:
         try:

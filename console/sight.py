@@ -13,14 +13,17 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import Protocol
 
-from console.feed import Judge
+from console.accounting import ACCOUNT_S
+from console.detail import Asks, Detail, fetch
 from console.formats import day
 from console.gather import Asked, Gathered, Gatherer
-from console.judge import LiveJudge
-from console.panels import LIVE, Snapshot
+from console.judge import Judge, LiveJudge, Windows
+from console.panels import LIVE, Snapshot, Tick
 from console.rows import Rows
-from console.snapshot import build_snapshot
-from telemetry.window import PoolChoice, pools_of
+from console.snapshot import WINDOW_S, build_snapshot
+from telemetry.errors import QueryError
+from telemetry.kept_buckets import KeptBuckets
+from telemetry.window import PoolChoice, pools_of, window_of
 
 OPEN_STALE_S = 30.0  # an open minute is sent every ten seconds
 LATE_BUCKETS = 2.5
@@ -43,6 +46,10 @@ class Edge(Protocol):
 
     def label(self) -> str: ...
 
+    def ended(self, now: float) -> bool:
+        """Whether now stands still from here on, because what was played is over."""
+        ...
+
 
 class LiveEdge:
     """Now is now."""
@@ -57,6 +64,9 @@ class LiveEdge:
 
     def label(self) -> str:
         return LIVE
+
+    def ended(self, now: float) -> bool:
+        return False
 
 
 class RecordEdge:
@@ -80,6 +90,9 @@ class RecordEdge:
 
     def label(self) -> str:
         return "STORE" if self._end is None else f"STORE {day(self._end, self._tz)}"
+
+    def ended(self, now: float) -> bool:
+        return False  # a store may go on
 
 
 class ReplayEdge:
@@ -111,6 +124,9 @@ class ReplayEdge:
     def label(self) -> str:
         return f"REPLAY x{self._speed:g}"
 
+    def ended(self, now: float) -> bool:
+        return self._reach is not None and now >= self._reach[1]
+
 
 def _reach(source: Asked) -> tuple[float, float]:
     span = source.span()
@@ -124,7 +140,8 @@ def _reach(source: Asked) -> tuple[float, float]:
 
 class Sight:
     """The console's feed. `opening` opens the source, and again after a failure; called, like all
-    of this but `show_pool`, from one thread. `pool` None shows the pool heard last."""
+    of this but `show_pool`, from one thread. `pool` None shows the pool heard last. Shares and
+    rates are of `window_s`, waits of `account_s`."""
 
     def __init__(
         self,
@@ -136,7 +153,11 @@ class Sight:
         monotonic: Callable[[], float] = time.monotonic,
         phase: Callable[[], str | None] = lambda: None,
         recent_s: float = RECENT_S,
+        window_s: float = WINDOW_S,
+        account_s: float = ACCOUNT_S,
     ) -> None:
+        self._window_s = window_s
+        self._account_s = account_s
         self._opening = opening
         self._edge = edge
         self._pool = pool
@@ -149,6 +170,8 @@ class Sight:
         self._last: tuple[tuple[object, ...], Snapshot] | None = None
         self._past: OrderedDict[tuple[float, str | None], Snapshot] = OrderedDict()
         self._down_since: float | None = None
+        self._buckets = KeptBuckets()
+        self._whole = True
 
     def show_pool(self, pool: str | None) -> None:
         """Look at another pool from the next picture on."""
@@ -163,7 +186,16 @@ class Sight:
         except BaseException:
             self.close()
             raise
+        self._whole = gathered.whole
         return self._now(gathered, now)
+
+    def whole(self) -> Snapshot:
+        """The same, with all that it wants to look back on: of a crowd that takes several pictures,
+        and a screen shows the first ones meanwhile."""
+        made = self.snapshot()
+        while not self._whole:
+            made = self.snapshot()
+        return made
 
     def at(self, at: float) -> Snapshot:
         """The picture as it was at an instant (unix seconds), by what was recorded for good. A
@@ -186,6 +218,18 @@ class Sight:
         while len(self._past) > REMEMBERED:
             self._past.popitem(last=False)
         return made
+
+    def detail(self, asks: Asks) -> Detail:
+        """The answers to a page's questions. Raises whatever the source raises, and has let go of
+        it then, but where it is only the question that is wrong."""
+        try:
+            source, _ = self._opened()
+            return fetch(source, asks)
+        except QueryError:
+            raise
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the source; the next picture opens it again."""
@@ -221,16 +265,23 @@ class Sight:
         else:
             made = self._built(replace(gathered, rows=rows), now, pool, settled=False, edge=None)
         self._last = (same, made)
-        return made
+        if not self._edge.ended(now):
+            return made
+        end = Tick(now, "end", "the recording ends here; its last picture stays")
+        return replace(made, ticker=(*made.ticker, end))
 
     def _built(
         self, gathered: Gathered, at: float, pool: str | None, *, settled: bool, edge: float | None
     ) -> Snapshot:
         rows = gathered.rows
-        judge: Judge = LiveJudge(recent_s=self._recent_s, pool=pool, tz=self._tz)
+        # A picture of the past has its own rows.
+        windows: Windows = self._buckets.window if edge is None else window_of
+        judge: Judge = LiveJudge(recent_s=self._recent_s, pool=pool, tz=self._tz, windows=windows)
         made = build_snapshot(
             rows,
             at,
+            window_s=self._window_s,
+            account_s=self._account_s,
             pool=pool,
             mode=self._edge.label(),
             phase=self._phase() if not settled else None,
@@ -239,7 +290,9 @@ class Sight:
             notes=gathered.notes,
             store_down_s=self._down_s() if gathered.store_down else None,
             edge=edge,
+            windows=windows,
         )
+        self._buckets.forget(min((r.bucket_start for r in rows.engines), default=at))
         stale = made.data_at is None or at - made.data_at > self._stale_after(gathered, made)
         return replace(made, stale=stale)
 

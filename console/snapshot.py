@@ -8,13 +8,12 @@ an engine's row nothing is known (None).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
-from console.accounting import build_account
+from console.accounting import ACCOUNT_S, build_account
+from console.judge import Windows
 from console.panels import (
     LIVE,
-    Holder,
     Lamps,
     PoolStrip,
     Snapshot,
@@ -29,10 +28,11 @@ from console.panels import (
     total,
 )
 from console.rows import Rows
-from console.span import Span, key
+from console.span import Span
 from console.story import counts_only, ticker, trend
-from console.tenants import tenant_rows
-from telemetry.conventions import SELF, TENANT, WAIT_REASONS
+from console.tenants import flowing, tenant_rows
+from telemetry.conventions import WAIT_REASONS
+from telemetry.window import window_of
 
 __all__ = ["Snapshot", "VerdictLines", "build_snapshot", "fold"]
 
@@ -54,6 +54,8 @@ def build_snapshot(
     notes: tuple[str, ...] = (),
     store_down_s: float | None = None,
     edge: float | None = None,
+    windows: Windows = window_of,
+    account_s: float = ACCOUNT_S,
 ) -> Snapshot:
     """The picture of one pool at `now` (unix seconds).
 
@@ -65,8 +67,7 @@ def build_snapshot(
     pool = pool if pool is not None else _pool_heard_last(rows)
     mine = rows.of_pool(pool) if pool is not None else rows
     span = Span(mine, now, window_s)
-    # An account has its own excess, of five minutes.
-    tenants = tenant_rows(mine, span, verdict, excess=not accounted)
+    tenants = tenant_rows(mine, span, verdict)
     spoken = verdict if verdict is not None else counts_only(tenants, span)
     policy = max(mine.policies, key=lambda p: (p.at, p.version), default=None)
     marks = [e for e in mine.events if e.kind == "mark" and e.at <= now]
@@ -85,12 +86,11 @@ def build_snapshot(
         provisional=any(k[2] + span.engines[k].bucket_s > now for k in span.newest),
         strip=_pool_strip(span, tenants),
         wait=_wait_strip(mine, span, tenants),
-        holders=_holders(mine, span),
         trend=trend(mine, span, spoken.named, tenants),
         verdict=spoken,
         tenants=tenants,
         ticker=ticker(mine, now),
-        account=build_account(mine, span, tenants) if accounted else None,
+        account=build_account(mine, span, tenants, account_s, windows) if accounted else None,
         lamps=Lamps(
             heard=len({k[0] for k in span.newest}),
             known=len({k[0] for k in span.engines}),
@@ -111,21 +111,6 @@ def _lost(rows: Rows, now: float) -> int:
 def _pool_heard_last(rows: Rows) -> str | None:
     newest = max(rows.engines, key=lambda r: r.bucket_start, default=None)
     return newest.pool if newest else None
-
-
-def _holders(rows: Rows, span: Span) -> tuple[Holder, ...]:
-    """Whom all waiting of the window was charged to. A tenant behind itself is `self`."""
-    charged: dict[tuple[str, str], float] = defaultdict(float)
-    for r in rows.interference:
-        known = (r.engine, r.run_id, r.bucket_start) in span.window_keys
-        if known and r.reason in WAIT_REASONS and r.charged_s:
-            own = r.holder_kind == TENANT and r.holder == r.victim
-            charged[(SELF, "") if own else (r.holder_kind, r.holder)] += r.charged_s
-    whole = sum(charged.values())
-    ranked = sorted(charged.items(), key=lambda h: (-h[1], h[0]))
-    return tuple(
-        Holder(kind=kind, name=name, charged_s=s, share=s / whole) for (kind, name), s in ranked
-    )
 
 
 def _pool_strip(span: Span, tenants: Sequence[TenantRow]) -> PoolStrip:
@@ -154,7 +139,7 @@ def _pool_strip(span: Span, tenants: Sequence[TenantRow]) -> PoolStrip:
 
 
 def _wait_strip(rows: Rows, span: Span, tenants: Sequence[TenantRow]) -> WaitStrip:
-    flow = [r for r in rows.tenants if key(r) in span.window_keys]
+    flow = flowing(rows.tenants, span)
     columns = {
         reason: total([getattr(r, f"wait_{reason}_s") for r in flow]) for reason in WAIT_REASONS
     }

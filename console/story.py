@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from console.panels import Level, TenantRow, Tick, Trend, VerdictLines
 from console.rows import Rows
 from console.span import Span
 from telemetry.plain import safe as plain
+from telemetry.records import EventRecord
 
 TREND_BUCKETS = 60
 TICKS = 20
@@ -17,11 +19,12 @@ NAME_CELLS = 24
 # preempt, evict and load are counted instead; the states of an incident are told in a sentence too
 NEWS = (
     "start", "stop", "policy", "admin", "fault", "lost", "quarantine", "clock", "incident", "mark",
+    "incident_act",
 )  # fmt: skip
 
 
 def trend(rows: Rows, span: Span, named: str | None, tenants: Sequence[TenantRow]) -> Trend | None:
-    """Share of the tenant spoken of (or the busiest), and everybody's misses, bucket by bucket."""
+    """Share of the tenant spoken of (or the busiest), bucket by bucket."""
     if not span.engines:
         return None
     busiest = max(tenants, key=lambda t: t.service_share or 0.0, default=None)
@@ -31,14 +34,10 @@ def trend(rows: Rows, span: Span, named: str | None, tenants: Sequence[TenantRow
     heard = {k[2] for k in span.engines}
     whole: dict[float, float] = defaultdict(float)
     own: dict[float, float] = defaultdict(float)
-    eligible: dict[float, int] = defaultdict(int)
-    missed: dict[float, int] = defaultdict(int)
     for r in rows.tenants:
         b = r.bucket_start
         whole[b] += r.service or 0.0
         own[b] += (r.service or 0.0) if r.tenant == tenant else 0.0
-        eligible[b] += r.slo_eligible or 0
-        missed[b] += r.slo_missed or 0
     oldest = min(heard)
     n = min(TREND_BUCKETS, round((newest - oldest) / bucket_s) + 1)
     grid = [newest - bucket_s * i for i in reversed(range(n))]
@@ -51,19 +50,12 @@ def trend(rows: Rows, span: Span, named: str | None, tenants: Sequence[TenantRow
             (own[k] / whole[k] if whole[k] else 0.0) if ok else None
             for k, ok in zip(known, there, strict=True)
         ),
-        missed=tuple(
-            (missed[k] / eligible[k] if eligible[k] else 0.0) if ok else None
-            for k, ok in zip(known, there, strict=True)
-        ),
     )
 
 
 def ticker(rows: Rows, now: float) -> tuple[Tick, ...]:
     told = [e for e in rows.events if e.kind in NEWS and e.at <= now]
-    ticks = [
-        Tick(e.at, e.kind, e.detail or " ".join(x for x in (e.tenant, e.adapter) if x) or e.kind)
-        for e in told
-    ]
+    ticks = [_act(e) if e.kind == "incident_act" else _tick(e) for e in told]
     changes = [e.at for e in told if e.kind == "policy"]
     for p in rows.policies:
         # The first version is the start's; a change that also came as an event is told once.
@@ -72,6 +64,22 @@ def ticker(rows: Rows, now: float) -> tuple[Tick, ...]:
             who = f"{p.who}: " if p.who else ""
             ticks.append(Tick(p.at, "policy", f"{who}{was}{p.policy} (v{p.version})"))
     return tuple(sorted(ticks, key=lambda t: t.at)[-TICKS:])
+
+
+def _tick(e: EventRecord) -> Tick:
+    said = e.detail or " ".join(x for x in (e.tenant, e.adapter) if x) or e.kind
+    return Tick(e.at, e.kind, said)
+
+
+def _act(e: EventRecord) -> Tick:
+    """What a person did about an incident, or noted of none."""
+    try:
+        said = json.loads(e.detail or "{}")
+        who, text, act = (str(said.get(k) or "") for k in ("who", "text", "act"))
+    except (ValueError, AttributeError):  # another version's: shown as it is
+        return Tick(e.at, "note", e.detail or "")
+    did = "" if act == "note" else f"{act}{': ' if text else ''}"
+    return Tick(e.at, "note", f"{who}: {did}{text}")
 
 
 def counts_only(tenants: Sequence[TenantRow], span: Span) -> VerdictLines:

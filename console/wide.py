@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from console.account import TenantNow, others
+from console.account import REMEMBERED, TenantNow, others
 from console.cells import clip, fit, width
-from console.columns import MARK_ROLES, MARKS
-from console.lines import Glyphs, Line, Piece, cut
+from console.lines import Glyphs, Line, Piece, Row, cut
 from console.listing import shown_name
+from console.marks import MARK_ROLES, MARKS
 from console.overview import (
     LEAST_CELLS,
     LEAST_LINES,
@@ -98,6 +98,17 @@ def ranked(
     return [*(t for _, t in known), *(t for t in kept if id(t) not in there)], left
 
 
+def _order(view: View) -> tuple[str, bool, str]:
+    return (view.sort, view.descending, view.filter)
+
+
+def known_ranks(
+    tenants: Sequence[TenantNow], view: View
+) -> tuple[list[TenantNow], list[TenantNow]]:
+    """As `ranked`, for a picture that is drawn again and again."""
+    return REMEMBERED.of(tenants, ("ranked", *_order(view)), lambda: ranked(tenants, view))
+
+
 def wide_lines(
     s: Snapshot, view: View, cells: int, lines: int, look: Look, settings: ConsoleSettings
 ) -> tuple[Line, ...]:
@@ -127,13 +138,14 @@ def table_lines(
     settings: ConsoleSettings,
 ) -> tuple[Line, ...]:
     """A line about the view, the heading and at most `lines` - 2 tenants with the others last."""
-    rows, left = ranked(tenants, view)
+    rows, left = known_ranks(tenants, view)
     room = max(1, lines - 2)
     first = min(view.first, max(0, len(rows) - 1))
     shown = rows[first : first + room]
     if len(shown) < len(tenants):
         shown = shown[: room - 1]  # a line for the others
-    rest = [*rows[:first], *rows[first + len(shown) :], *left]
+    last = first + len(shown)
+    rest = [*rows[:first], *rows[last:], *left]
     columns = columns_of(view, cells)
     out = [
         _about(view, len(rows), len(tenants), cells, look.glyphs),
@@ -141,14 +153,17 @@ def table_lines(
     ]
     out += [_row(t, columns, cells, look.glyphs, settings) for t in shown]
     if rest:
-        out.append(_row(others(rest), columns, cells, look.glyphs, settings))
+        key = (*_order(view), first, last)
+        folded = REMEMBERED.of(tenants, key, lambda: others(rest))
+        out.append(_row(folded, columns, cells, look.glyphs, settings))
     if not tenants:
         out.append(Line((Piece("  no tenant has been heard of", "dim"),)))
     return tuple(out[:lines])
 
 
 def _about(view: View, matched: int, known: int, cells: int, glyphs: Glyphs) -> Line:
-    which = f"{matched} of {known} tenants" if view.filter else f"{known} tenants"
+    noun = "tenant" if known == 1 else "tenants"
+    which = f"{matched} of {known} {noun}" if view.filter else f"{known} {noun}"
     kept = f"  filter {plain(view.filter)}" if view.filter else ""
     order = "down" if view.descending else "up"
     text = f"ALL  {which}{kept}  sort {view.sort} {order}  columns {view.group}  last minute"
@@ -206,7 +221,9 @@ def _row(
         look = _role(c.key, value, settings)
         pieces += [Piece(" " * GAP), Piece(fit(shown, c.width, "right"), look)]
     tint = {Mark.HURT: "hurt", Mark.NAMED: "named"}.get(t.row.mark, "")
-    return cut(Line(tuple(pieces), "" if t.row.folded else tint), cells, glyphs.ellipsis)
+    about = None if t.row.folded else Row("tenant", t.name)
+    tint = "" if t.row.folded else tint
+    return cut(Line(tuple(pieces), tint, about), cells, glyphs.ellipsis)
 
 
 def _role(key: str, value: float | None, settings: ConsoleSettings) -> str:

@@ -25,6 +25,7 @@ from engine.model.loaders import LoadedModel
 from engine.runner.arena import kv_page_bytes
 from engine.runner.torch_runner import TorchRunner
 from engine.scheduling.plan import Runner
+from engine.shared_view import EVERY_S
 from engine.warmup import calibrate
 from telemetry.ledger.views import Identity
 from telemetry.records import Batch, EngineRun
@@ -117,6 +118,7 @@ def build(
         tuple(known),
         emit=exporter.submit,
         trim=Trim(),
+        share_every_s=EVERY_S if settings.all_pools()[0].replicas > 1 else None,
     )
     core.announce(
         EngineRun(

@@ -36,6 +36,7 @@ class Chronicle:
         self._base = base
         self._log = EventLog(ledger, base, "c")
         self._run: EngineRun | None = None
+        self._written = {t.name: t for t in settings.tenants}  # into the run's row
 
     def announce(
         self,
@@ -71,8 +72,15 @@ class Chronicle:
         )
 
     def tenants(self, tenants: tuple[Tenant, ...]) -> None:
-        """The limits that the next version of the policy is recorded with."""
+        """The limits that the next version of the policy is recorded with. Who comes is written
+        into the run's row, too: what it was promised is read there. Who goes stays in it."""
         self._settings = replace(self._settings, tenants=tenants)
+        came = {t.name: t for t in tenants if t.name not in self._written}
+        if came and self._run is not None:
+            self._written.update(came)
+            whole = replace(self._settings, tenants=tuple(self._written.values()))
+            self._run = replace(self._run, config=json.dumps(whole.public()))
+            self._ledger.log(self._run)
 
     def costs(self, costs: CostModel) -> None:
         """The cost model has a new version."""
@@ -117,7 +125,14 @@ class Chronicle:
         tenant: str | None = None,
         adapter: str | None = None,
         request_id: str | None = None,
+        at_unix_s: float | None = None,
     ) -> None:
         self._log.event(
-            kind, tenant, adapter=adapter, request_id=request_id, detail=detail, value=value
+            kind,
+            tenant,
+            adapter=adapter,
+            request_id=request_id,
+            detail=detail,
+            value=value,
+            at_unix_s=at_unix_s,
         )

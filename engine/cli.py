@@ -17,8 +17,10 @@ import click
 
 if TYPE_CHECKING:
     from engine.admin.listen import AdminListen
-    from engine.config import Settings
+    from engine.config import PoolSpec, Settings
+    from engine.serving.door import HttpDoor
 
+_NAME_CELLS = 40  # of a tenant's name in a line
 _NO_SETTINGS = """\
 --config is missing: it says who may ask and what they get. A minimal file:
 
@@ -42,7 +44,13 @@ _NO_SETTINGS = """\
     show_default=True,
     help="Folder of the telemetry store.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Loopback address.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address or name to serve at; 0.0.0.0 or :: for every one. Off loopback with TLS, or "
+    "with --plain-http.",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 = any."
 )
@@ -51,7 +59,14 @@ _NO_SETTINGS = """\
     type=click.IntRange(0, 65535),
     default=0,
     show_default=True,
-    help="Prometheus scrapes /metrics there, on the same loopback address; 0 = off.",
+    help="Prometheus scrapes /metrics there, on loopback always; 0 = off.",
+)
+@click.option("--tls-cert", metavar="FILE", default="", help="PEM: HTTPS is spoken at --port.")
+@click.option("--tls-key", metavar="FILE", default="", help="PEM, for --tls-cert.")
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="Serve off loopback without TLS: a proxy in front ends it, and nobody else gets there.",
 )
 @click.option(
     "--collector",
@@ -86,6 +101,9 @@ def serve(
     host: str,
     port: int,
     metrics_port: int,
+    tls_cert: str,
+    tls_key: str,
+    plain_http: bool,
     collector: str | None,
     otlp_to: str | None,
     admin_listen: str | None,
@@ -94,15 +112,21 @@ def serve(
     admin_tokens: str,
     model: str | None,
 ) -> None:
-    """Serve the pool: an OpenAI-compatible API on loopback, its telemetry in a store.
+    """Serve the settings' pools: an OpenAI-compatible API, its telemetry in a store.
+
+    Each replica of each [[pool]] is a process of its own. One that ends is started again; the
+    others go on. A settings file to begin with: tenantscope config preset long-tail
 
     \b
       tenantscope serve --config pool.toml --metrics-port 9464
+      tenantscope serve --config pool.toml --host 0.0.0.0 --tls-cert c.pem --tls-key k.pem
     """
     from engine.config import read_settings
     from engine.errors import ConfigError, EngineError
     from engine.serving.api.auth import KeyRing
     from engine.serving.api.catalogue import Catalogue
+    from engine.serving.device import check_pools
+    from engine.serving.door import DoorRefused, HttpDoor
 
     if config is None:
         raise click.UsageError(_NO_SETTINGS)
@@ -111,7 +135,7 @@ def serve(
     if otlp_to is not None:
         _check_otlp_to(otlp_to)
     try:
-        settings = read_settings(config).one_pool()
+        settings = read_settings(config)
         if model is not None:
             settings = replace(settings, model=model)
         if not any(t.key_sha256 for t in settings.tenants):
@@ -119,10 +143,16 @@ def serve(
                 f"{config}: no [[tenant]] has a key_sha256, so nobody could call: "
                 "run 'tenantscope keys new' and put the digest there"
             )
-        # The front asks the same, but only after a model has been loaded.
+        # The front and the workers ask the same, but only after a model has been loaded.
         KeyRing(settings.tenants)
         Catalogue(settings)
+        check_pools(settings.all_pools())
     except ConfigError as e:
+        raise click.UsageError(str(e)) from None
+    door = HttpDoor(host, port, tls_cert, tls_key, plain_http)
+    try:
+        door.check()
+    except DoorRefused as e:
         raise click.UsageError(str(e)) from None
     from engine.admin.listen import AdminListen
 
@@ -138,7 +168,7 @@ def serve(
             "--admin-tls-cert, --admin-tls-key, --admin-tokens: for --admin-listen"
         )
     try:
-        _serve(settings, store, host, port, metrics_port, collector, otlp_to, config, admin)
+        _serve(settings, store, door, metrics_port, collector, otlp_to, config, admin)
     except EngineError as e:
         raise click.ClickException(str(e)) from None
 
@@ -172,17 +202,25 @@ def _check_otlp_to(url: str) -> None:
 def _serve(
     settings: Settings,
     store: Path,
-    host: str,
-    port: int,
+    door: HttpDoor,
     metrics_port: int,
     collector: str | None,
     otlp_to: str | None,
     config: Path,
     admin: AdminListen | None,
 ) -> None:
-    from engine.serving.processes import ServeError, ServeProcesses
+    from engine.admin.kept import with_changes
+    from engine.admin.overlay_file import NAME as KEPT
+    from engine.serving.notify import ServiceManager
+    from engine.serving.process import ServeError
+    from engine.serving.processes import ServeProcesses
 
     interrupted = False
+    manager = ServiceManager()
+
+    def tell(text: str) -> None:
+        manager.status(text)
+        click.echo(text, err=True)
 
     def stop(signum: int, frame: FrameType | None) -> None:
         nonlocal interrupted
@@ -190,6 +228,7 @@ def _serve(
         # The end is on its way and bounded; a second signal must not tear it apart.
         for number in told_by:
             signal.signal(number, signal.SIG_IGN)
+        manager.stopping()
         raise _Told
 
     # A closed terminal asks to stop too, unless it was told not to (`nohup`).
@@ -202,22 +241,28 @@ def _serve(
         with ServeProcesses(
             settings,
             store,
-            host=host,
-            port=port,
+            door=door,
             metrics_port=metrics_port,
             collector=collector,
             otlp_to=otlp_to,
             config=config,
             admin=admin,
-            progress=lambda text: click.echo(text, err=True),
+            progress=tell,
             on_line=lambda name, line: click.echo(f"[{name}] {line}", err=True),
         ) as processes:
             click.echo(processes.url)
             kept = f"in {store}" if collector is None else f"at {collector}"
             click.echo(f"serving at {processes.url}/v1, telemetry {kept}", err=True)
+            now = with_changes(settings, str(store / KEPT), time.time())
+            for pool in settings.pools:
+                workers = f"{pool.replicas} worker{'s' * (pool.replicas > 1)}"
+                click.echo(f"pool {pool.name!r}: {workers}, {_whom(now, pool)}", err=True)
+            if door.said():
+                click.echo(door.said(), err=True)
             if metrics_port:
                 click.echo(f"metrics at {processes.metrics_url}", err=True)
             click.echo(f"operators at {processes.admin_address} (tenantscope admin)", err=True)
+            manager.ready(f"serving at {processes.url}/v1")
             failure = processes.wait()
             if failure is not None:
                 raise ServeError(failure)
@@ -225,6 +270,17 @@ def _serve(
         click.echo("stopped", err=True)
         if interrupted:
             raise SystemExit(130) from None
+
+
+def _whom(settings: Settings, pool: PoolSpec) -> str:
+    """Whose the pool is, in a few words; with what operators have changed."""
+    from telemetry.plain import clip
+
+    served = [t.name for t in settings.tenants if settings.pool_of(t).name == pool.name]
+    if len(served) > 3:
+        return f"{len(served)} tenants"
+    shown = (clip(repr(name), _NAME_CELLS) for name in served)
+    return f"for {', '.join(shown)}" if served else "for nobody yet"
 
 
 class _Told(BaseException):

@@ -7,11 +7,13 @@ Every message names file, table, key and value, and says what is allowed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.config_keys import from_plain, read_keys, read_name
+from engine.config_pools import Limits, PoolSpec
 from engine.config_values import (
     DTYPES,
     POLICIES,
@@ -19,9 +21,7 @@ from engine.config_values import (
     WINDOWS,
     AdapterFolder,
     Guard,
-    Limits,
     PolicyKnobs,
-    PoolSpec,
     Settings,
     Slo,
     Tenant,
@@ -51,6 +51,9 @@ __all__ = [
     "read_slo",
     "read_tenant",
 ]
+
+# What torch and the driver call a device; the form only, whether there is one is for `serve`.
+DEVICE = re.compile(r"cpu|cuda:[0-9]{1,3}|(MIG-GPU|MIG|GPU)-[0-9a-fA-F][0-9a-fA-F/-]{7,99}")
 
 
 def load_settings(text: str) -> Settings:
@@ -120,17 +123,43 @@ def read_guard(r: Reader) -> Guard:
 def read_pools(r: Reader, base: Limits) -> tuple[PoolSpec, ...]:
     """The [[pool]] tables of a file; what a pool's limits leave out is as in `base`."""
     tables = r.tables("pool")
-    pools = tuple(
-        read_keys(t, PoolSpec, limits=read_limits(t.table("limits"), base)) for t in tables
-    )
+    pools = tuple(_pool(t, base) for t in tables)
     _unique(tables, "name", [(p.name,) for p in pools])
+    _one_pool_a_tier(tables, pools)
     return pools
+
+
+def _pool(r: Reader, base: Limits) -> PoolSpec:
+    pool = read_keys(r, PoolSpec, limits=read_limits(r.table("limits"), base))
+    if not DEVICE.fullmatch(pool.device):
+        raise r.fail(
+            "device",
+            "expected cpu, cuda:0, or a UUID as 'nvidia-smi -L' prints it (MIG-..., GPU-...)",
+        )
+    if len(pool.cpus) % pool.replicas:
+        raise r.fail(
+            "cpus",
+            f"{len(pool.cpus)} cores are not the same for each of replicas = {pool.replicas}: "
+            f"name {pool.replicas}, or a multiple of it",
+        )
+    return pool
+
+
+def _one_pool_a_tier(tables: Sequence[Reader], pools: Sequence[PoolSpec]) -> None:
+    seen: dict[int, Reader] = {}
+    for r, pool in zip(tables, pools, strict=True):
+        for tier in pool.tiers:
+            if tier in seen:
+                raise r.fail("tiers", f"{tier} is served by {seen[tier].inside} already")
+            seen[tier] = r
 
 
 def _settings(r: Reader, folder: Path) -> Settings:
     limits = read_limits(r.table("limits"))
     # `pool = "main"` names the only one; [[pool]] tables stand under the same word.
     pools = read_pools(r, limits) if r.has_tables("pool") else ()
+    if len(pools) == 1:
+        limits = pools[0].limits
     named: dict[str, Any] = {"pool": pools[0].name} if pools else {}
     tenant_tables, adapter_tables = r.tables("tenant"), r.tables("adapter")
     tenants = tuple(read_tenant(t) for t in tenant_tables)

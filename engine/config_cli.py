@@ -87,6 +87,38 @@ def explain(key: str | None, as_json: bool, markdown: bool) -> None:
         click.echo(config_explain.as_text(entries))
 
 
+@config.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="What it says, as `config check --json`.")
+def preset(name: str | None, as_json: bool) -> None:
+    """Print a settings file to begin with, each key with its why. Without NAME: which there are.
+
+    \b
+    Examples:
+      tenantscope config preset
+      tenantscope config preset long-tail > pool.toml
+    """
+    from engine import presets
+    from engine.errors import ConfigError
+
+    if name is None:
+        kinds = [(n, presets.title(n)) for n in presets.names()]
+        if as_json:
+            click.echo(json.dumps([{"name": n, "title": t} for n, t in kinds], indent=2))
+            return
+        for n, title in kinds:
+            click.echo(f"{n}  {title}")
+        return
+    try:
+        text = presets.text(name)
+    except ConfigError as e:
+        raise click.UsageError(str(e)) from None
+    if as_json:
+        click.echo(json.dumps({"name": name, **_plain(presets.settings(name))}, indent=2))
+        return
+    click.echo(text, nl=False)
+
+
 def _other_kind(file: Path) -> str:
     """What helps where a workload was handed in: the two files look alike."""
     from telemetry.settings import SettingsError, read_toml
@@ -105,10 +137,12 @@ def _short(settings: Settings) -> list[str]:
     lines = [f"policy {settings.policy}, model {safe(settings.model)}, engine {settings.engine!r}"]
     for pool in settings.all_pools():
         limits = pool.limits
+        whom = sum(settings.pool_of(t).name == pool.name for t in settings.tenants)
         lines.append(
             f"pool {pool.name!r}: {pool.replicas} worker{'s' * (pool.replicas > 1)}, "
-            f"{limits.slots} slots, {limits.step_tokens} tokens a step, "
-            f"{limits.pool_bytes / 2**20:.0f} MiB, context {limits.max_context}"
+            f"{whom} tenant{'s' * (whom != 1)}, {limits.slots} slots, "
+            f"{limits.step_tokens} tokens a step, {limits.pool_bytes / 2**20:.0f} MiB, "
+            f"context {limits.max_context}"
         )
     lines.append(f"{len(settings.tenants)} tenants, {len(settings.adapters)} adapters")
     for tenant in settings.tenants[:_SHOWN]:
@@ -135,9 +169,45 @@ def _notes(settings: Settings) -> list[str]:
     for name, folder in settings.adapters:
         if not _is_dir(folder):
             notes.append(f"adapter {name!r}: there is no folder {folder}")
-    workers = sum(p.replicas for p in settings.all_pools())
+    notes += _pool_notes(settings)
+    return notes
+
+
+def _pool_notes(settings: Settings) -> list[str]:
+    """What of the pools this machine or this version cannot serve, or serves less apart than it
+    looks."""
+    from engine.serving.device import cores_here, cpus_refusal, device_refusal, listed
+
+    pools, here = settings.all_pools(), cores_here()
+    notes = []
+    workers = sum(p.replicas for p in pools)
     if workers > 1:
-        notes.append(f"{workers} workers: 'simulate' runs them together, 'serve' runs one")
+        whole = sum(p.replicas * p.limits.pool_bytes for p in pools)
+        notes.append(
+            f"{workers} workers: each loads the model and takes its pool_bytes, "
+            f"{whole / 2**20:.0f} MiB together"
+        )
+    for pool in pools:
+        refusal = device_refusal(pool) or cpus_refusal(pool, here)
+        if refusal is not None:
+            notes.append(f"'serve' would refuse it on this machine: {refusal}")
+    owners: dict[int, str] = {}
+    for pool in pools:
+        shared = [c for c in pool.cpus if c in owners]
+        if shared:
+            notes.append(
+                f"pools {owners[shared[0]]!r} and {pool.name!r} share cores: {listed(shared)}"
+            )
+        owners |= dict.fromkeys(pool.cpus, pool.name)
+    loose = [p.name for p in pools if not p.cpus]
+    if owners and loose:
+        notes.append(
+            f"no cpus: the workers of {_some(loose)} run on any core, those of other pools too"
+        )
+    served = {settings.pool_of(t).name for t in settings.tenants}
+    idle = [p.name for p in pools if p.name not in served]
+    if settings.tenants and idle:
+        notes.append(f"no tenant is served by {_some(idle)}: its workers would stand idle")
     return notes
 
 

@@ -12,10 +12,17 @@ from itertools import groupby
 from typing import Any
 
 from engine.config_keys import Declared, declared, without_none
-from engine.config_values import AdapterFolder, PoolSpec, Settings, Tenant
+from engine.config_pools import PoolSpec
+from engine.config_values import AdapterFolder, Settings, Tenant
 from engine.errors import ConfigError
 
-_WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+_WORDS = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    tuple[int, ...]: "list of whole numbers",
+}
 # What the [[...]] tables are read as; the other tables are fields of their own type.
 _ROWS: dict[str, type] = {"pools": PoolSpec, "tenants": Tenant, "adapters": AdapterFolder}
 _TOP = "(top of the file)"
@@ -118,7 +125,8 @@ def _walk(cls: type, prefix: str, table: str) -> Iterator[Explained]:
 
 
 def _explained(d: Declared, prefix: str, table: str, kind: Any) -> Explained:
-    default = "" if d.required or d.default is None else _toml(d.default)
+    said = d.default is None or (d.default == () and d.key.absent)
+    default = "" if d.required or said else _toml(d.default)
     return Explained(
         key=prefix + d.name,
         table=table,

@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import types
 import typing
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
-from telemetry.settings import Reader
+from telemetry.settings import LARGEST_INTEGER, Reader
 
 _KEY = "key"
 LONGEST_NAME = 200
@@ -91,8 +92,16 @@ def without_none(annotation: Any) -> Any:
 def read_name(r: Reader, key: str = "name", default: Any = ...) -> Any:
     """A name is data: any printable text up to 200 characters. Raises SettingsError."""
     name = r.text(key, default)
-    if name is not None and (len(name) > LONGEST_NAME or not name.isprintable()):
-        raise r.fail(key, f"expected up to {LONGEST_NAME} printable characters")
+    if name is None:
+        return name
+    # Who cannot see a character cannot find it either: a joiner inside an emoji, a soft hyphen.
+    unseen = next((c for c in name if not c.isprintable()), None)
+    if unseen is not None or len(name) > LONGEST_NAME:
+        which = f"it has {len(name)}"
+        if unseen is not None:
+            called = unicodedata.name(unseen, "it has no name")
+            which = f"U+{ord(unseen):04X} ({called.lower()}) is none"
+        raise r.fail(key, f"expected up to {LONGEST_NAME} printable characters; {which}")
     return name
 
 
@@ -127,6 +136,9 @@ def _read(r: Reader, d: Declared, default: Any) -> Any:
         return r.text(d.name, default, choices=rule.choices)
     if isinstance(kind, type) and is_dataclass(kind):
         return read_keys(r.table(d.name), kind, None if default is ... else default)
+    if kind == tuple[int, ...]:
+        low, high = int(rule.at_least or 0), int(rule.at_most or LARGEST_INTEGER)
+        return r.integers(d.name, default, at_least=low, at_most=high)
     return r.texts(d.name, default)
 
 

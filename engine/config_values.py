@@ -7,18 +7,17 @@ bounds stand beside its field: `tenantscope config explain` and docs/config.md a
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from engine.config_keys import key
+from engine.config_pools import LONGEST_S, NO_LIMIT, Limits, PoolSpec, pool_of
 from engine.errors import ConfigError
 
 POLICIES = ("vtc", "vtc-predicted", "fcfs", "round-robin", "lcf", "deficit-round-robin")
 WINDOWS = ("bucket", "fixed", "sliding")
 SHARE_BY = ("none", "adapter", "key")
 DTYPES = ("auto", "bfloat16", "float32")
-_LONGEST_S = 86_400.0 * 365
-_NO_LIMIT = "no limit"
 _NO_TARGET = "no target of that kind"
 
 
@@ -28,16 +27,16 @@ class Slo:
 
     ttft_s: float | None = field(
         default=None,
-        metadata=key("time to first token", above=0, at_most=_LONGEST_S, absent=_NO_TARGET),
+        metadata=key("time to first token", above=0, at_most=LONGEST_S, absent=_NO_TARGET),
     )
     tpot_s: float | None = field(
         default=None,
-        metadata=key("time per output token", above=0, at_most=_LONGEST_S, absent=_NO_TARGET),
+        metadata=key("time per output token", above=0, at_most=LONGEST_S, absent=_NO_TARGET),
     )
     max_gap_s: float | None = field(
         default=None,
         metadata=key(
-            "longest time between two tokens", above=0, at_most=_LONGEST_S, absent=_NO_TARGET
+            "longest time between two tokens", above=0, at_most=LONGEST_S, absent=_NO_TARGET
         ),
     )
 
@@ -70,7 +69,9 @@ class Tenant:
     )
     pool: str | None = field(
         default=None,
-        metadata=key("which [[pool]] serves it", absent="the first", is_name=True),
+        metadata=key(
+            "which [[pool]] serves it", absent="that of its tier, else the first", is_name=True
+        ),
     )
     prefix_group: str | None = field(
         default=None,
@@ -80,14 +81,14 @@ class Tenant:
     )
     rpm: int | None = field(
         default=None,
-        metadata=key("requests a minute; 0 = blocked", at_least=0, absent=_NO_LIMIT),
+        metadata=key("requests a minute; 0 = blocked", at_least=0, absent=NO_LIMIT),
     )
     tpm: int | None = field(
         default=None,
         metadata=key(
             "tokens a minute, prompt + max_tokens, settled to the real count; 0 = blocked",
             at_least=0,
-            absent=_NO_LIMIT,
+            absent=NO_LIMIT,
         ),
     )
     rpm_burst: int | None = field(
@@ -110,7 +111,7 @@ class Tenant:
     )
     concurrency: int | None = field(
         default=None,
-        metadata=key("requests under way at once; 0 = blocked", at_least=0, absent=_NO_LIMIT),
+        metadata=key("requests under way at once; 0 = blocked", at_least=0, absent=NO_LIMIT),
     )
     queue: int | None = field(
         default=None,
@@ -125,7 +126,7 @@ class Tenant:
         metadata=key(
             "without a first step until then a request is timed out",
             above=0,
-            at_most=_LONGEST_S,
+            at_most=LONGEST_S,
             absent="the pool's",
         ),
     )
@@ -134,7 +135,7 @@ class Tenant:
         metadata=key(
             "not finished until then a request is timed out",
             above=0,
-            at_most=_LONGEST_S,
+            at_most=LONGEST_S,
             absent="the pool's",
         ),
     )
@@ -149,92 +150,6 @@ class Tenant:
         metadata=key(
             "digests of its API keys, as 'tenantscope keys new' prints them; "
             '"DIGEST until 2027-01-31T00:00:00Z" for one on its way out'
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes of the pool's worker."""
-
-    slots: int = field(default=32, metadata=key("sequences running at once", at_least=1))
-    step_tokens: int = field(
-        default=512,
-        metadata=key("tokens of one step, prefill chunks and decode rows together", at_least=1),
-    )
-    step_s: float | None = field(
-        default=None,
-        metadata=key(
-            "most a step may be expected to take while somebody decodes",
-            above=0,
-            at_most=_LONGEST_S,
-            absent=_NO_LIMIT,
-        ),
-    )
-    adapters_per_step: int = field(
-        default=16, metadata=key("distinct adapters in one step", at_least=1)
-    )
-    page_tokens: int = field(default=16, metadata=key("tokens of KV a page", at_least=1))
-    pool_bytes: int = field(default=1 << 30, metadata=key("the arena: KV and adapters", at_least=1))
-    kv_floor_bytes: int = field(
-        default=0, metadata=key("of the arena, never taken by adapters", at_least=0)
-    )
-    adapter_floor_bytes: int = field(
-        default=0, metadata=key("of the arena, never taken by KV", at_least=0)
-    )
-    prefix_cache: bool = field(
-        default=True,
-        metadata=key("keep the KV of prompts' whole pages for those who repeat them"),
-    )
-    host_adapters: int = field(
-        default=256, metadata=key("adapters kept in host memory", at_least=1)
-    )
-    max_context: int = field(
-        default=4096, metadata=key("prompt + output of one request", at_least=1)
-    )
-    prefetch: int = field(
-        default=8,
-        metadata=key("heads, in policy order, whose adapters are fetched ahead", at_least=0),
-    )
-    bypass: int = field(
-        default=8, metadata=key("times a KV-short head may be passed by", at_least=0)
-    )
-    preemptions: int = field(
-        default=3, metadata=key("times one request may be preempted", at_least=0)
-    )
-    queue_per_tenant: int = field(
-        default=1024,
-        metadata=key("requests of one tenant in the pool or waiting for it", at_least=1),
-    )
-    queue: int = field(
-        default=4096,
-        metadata=key("requests in the pool or waiting for it, a replica", at_least=1),
-    )
-    queue_timeout_s: float | None = field(
-        default=None,
-        metadata=key(
-            "a tenant's queue_timeout_s where it sets none",
-            above=0,
-            at_most=_LONGEST_S,
-            absent=_NO_LIMIT,
-        ),
-    )
-    deadline_s: float | None = field(
-        default=None,
-        metadata=key(
-            "a tenant's deadline_s where it sets none",
-            above=0,
-            at_most=_LONGEST_S,
-            absent=_NO_LIMIT,
-        ),
-    )
-    concurrency_retry_s: int = field(
-        default=2,
-        metadata=key(
-            "Retry-After of a full concurrency or queue: an estimate, nobody knows when a running "
-            "request will end",
-            at_least=1,
-            at_most=86_400,
         ),
     )
 
@@ -299,18 +214,6 @@ class AdapterFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolSpec:
-    """A pool of one or several replicas that share its tenants; each has these limits."""
-
-    name: str = field(metadata=key("the pool's name", is_name=True))
-    replicas: int = field(default=1, metadata=key("workers", at_least=1, at_most=1_000))
-    limits: Limits = field(
-        default_factory=Limits,
-        metadata=key("its own sizes", absent="as in [limits]", table="[pool.limits]"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a `serve` needs to know at start."""
 
@@ -366,18 +269,30 @@ class Settings:
         """The pools, one at least; the first serves the tenants that name none."""
         return self.pools or (PoolSpec(self.pool, 1, self.limits),)
 
-    def one_pool(self) -> Settings:
-        """The same with the only pool's name and limits as the engine's own. Raises ConfigError
-        where there are several workers: one `serve` runs one."""
-        pools = self.all_pools()
-        if len(pools) > 1 or pools[0].replicas > 1:
-            named = ", ".join(f"{p.name!r} x {p.replicas}" for p in pools)
-            raise ConfigError(
-                f"the settings name {sum(p.replicas for p in pools)} workers ({named}), and "
-                "'tenantscope serve' runs one pool with one worker: give each its own file and "
-                "'serve'; 'tenantscope simulate' runs several together"
-            )
-        return replace(self, pool=pools[0].name, limits=pools[0].limits, pools=())
+    def pool_of(self, tenant: Tenant) -> PoolSpec:
+        """Which pool serves the tenant: the one it names, else the one of its tier, else the
+        first."""
+        return pool_of(self.all_pools(), tenant)
+
+    def of_pool(self, name: str) -> Settings:
+        """What a worker of the pool is started with: its sizes, its tenants and the adapters that
+        they may name (and those that nobody may). Raises ConfigError for an unknown pool."""
+        spec = next((p for p in self.all_pools() if p.name == name), None)
+        if spec is None:
+            known = ", ".join(repr(p.name) for p in self.all_pools())
+            raise ConfigError(f"pool {name!r} is not in the settings: there are {known}")
+        mine = tuple(t for t in self.tenants if self.pool_of(t).name == name)
+        here = {t.name for t in mine}
+        elsewhere = {a for t in self.tenants if t.name not in here for a in t.adapters}
+        elsewhere -= {a for t in mine for a in t.adapters}
+        return replace(
+            self,
+            pool=name,
+            limits=spec.limits,
+            pools=(spec,),
+            tenants=mine,
+            adapters=tuple(a for a in self.adapters if a[0] not in elsewhere),
+        )
 
     def with_policy(self, policy: str) -> Settings:
         return replace(self, policy=policy)
@@ -396,4 +311,9 @@ class Settings:
 
     def dump(self) -> str:
         """As JSON, for handing to a child process; `engine.config.load_settings` reads it back."""
-        return json.dumps(asdict(self))
+        return json.dumps(self, default=_fields)  # ten thousand tenants, so no copy of each first
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """A dataclass's own, for `json` to go on with."""
+    return {f.name: getattr(value, f.name) for f in fields(value)}

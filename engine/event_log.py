@@ -27,7 +27,9 @@ class EventLog:
         cause: str | None = None,
         detail: str | None = None,
         value: float | None = None,
+        at_unix_s: float | None = None,
     ) -> None:
+        """`at_unix_s`: when it happened, if not now."""
         who = self._ledger.identity
         self._written += 1
         self._ledger.log(
@@ -36,7 +38,7 @@ class EventLog:
                 run_id=who.run_id,
                 pool=who.pool,
                 event_id=f"{self._mark}{self._written}",
-                at=self._base.unix(self._ledger.now),
+                at=self._base.unix(self._ledger.now) if at_unix_s is None else at_unix_s,
                 kind=kind,
                 tenant=tenant,
                 adapter=adapter,

@@ -56,20 +56,22 @@ def closed_since(
             if i.resolved_at is not None and since <= i.resolved_at <= now
         ]
     else:
+        first, heard = _told(source, since, now)
         found = [
             Closed(incident_id(c.pool, c.onset), c.pool, c.onset - side, c.end + side)
-            for c in find_incidents(source, since, now, pool=pool)
-            if not c.ongoing and c.end + JOIN_BUCKETS * c.bucket_s <= _heard(source, now)
+            for c in (find_incidents(source, first, heard, pool=pool) if first < heard else ())
+            if not c.ongoing and c.end + JOIN_BUCKETS * c.bucket_s <= heard
             for side in (3 * c.bucket_s,)
         ]
     mine = [c for c in found if pool is None or c.pool == pool]
     return tuple(sorted(mine, key=lambda c: (c.start, c.id)))
 
 
-def _heard(source: Source, now: float) -> float:
-    """Until when the store has rows: nothing is closed by what is not there yet."""
+def _told(source: Source, since: float, now: float) -> tuple[float, float]:
+    """The part of [since, now] of which the store has rows: nothing is closed by what is not there
+    yet, and looking through months without rows takes minutes."""
     span = source.span()
-    return now if span is None else min(now, span[1])
+    return (since, now) if span is None else (max(since, span[0]), min(now, span[1]))
 
 
 class Watch:

@@ -13,7 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from telemetry.baseline import Baseline, Growth, fewer_workers, growth_of, usual_pace_of
+from telemetry.baseline import (
+    MISSING_LEAST,
+    Baseline,
+    Growth,
+    fewer_workers,
+    growth_of,
+    usual_pace_of,
+)
 from telemetry.conventions import WAIT_REASONS
 from telemetry.grid import Part
 from telemetry.handed_on import HandedOn
@@ -37,7 +44,6 @@ __all__ = [
 ]  # fmt: skip
 
 STALL_REASONS: tuple[str, ...] = ("stall",)
-MISSING_LEAST = 0.05  # of the replicas: less is an edge of a bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +101,13 @@ class Attribution:
         """The same as it stands in the matrix, nothing handed on."""
         return self.held.lines([v for v in victims if v in self.accounts])
 
-    def handed_on(self, risen: Collection[str], missing: float) -> Attribution:
-        """What is charged to tenants that did not rise goes to those that did and to capacity;
-        `missing` is `capacity_missing`. Every account's excess stays what it was."""
-        made = HandedOn(self.held, risen, missing)
+    def handed_on(
+        self, risen: Collection[str], makers: Collection[str], missing: float
+    ) -> Attribution:
+        """What is charged to tenants that did not rise goes to the makers, those of the risen that
+        can have made the line, and to capacity; `missing` is `capacity_missing`. Every account's
+        excess stays what it was."""
+        made = HandedOn(self.held, risen, makers, missing)
         accounts = {t: replace(a, held=made) for t, a in self.accounts.items()}
         return replace(self, accounts=accounts, made=made)
 

@@ -21,6 +21,8 @@ MIN_BUCKETS = 3
 MAX_BUCKETS = 60
 MIN_PEERS = 8  # tenants whose median growth speaks for the pool
 MOST_GROWTH = 20.0
+SLOW = 1.2  # step time at equal batch, now over usual
+MISSING_LEAST = 0.05  # of the usual workers: less is an edge of a bucket
 USUAL_MISSES = 0.1  # of the eligible: more is no calm beginning
 
 
@@ -31,7 +33,8 @@ class Baseline:
     `inside`: cut from the calm beginning of the window itself, because too little came before it.
     `left_out`: buckets not used because somebody was hurt in them or right beside them.
     `worst_wait` is a tenant's highest wait rate in any one of the buckets. `past` of the buckets
-    are the same hour of days before.
+    are the same hour of days before. `present_s` is the observed time from a tenant's first offer
+    on: what is usual of who came in the midst of it is counted from there.
     """
 
     buckets: tuple[Bucket, ...]
@@ -45,6 +48,7 @@ class Baseline:
     worst_wait: Mapping[str, float]
     miss_share: Mapping[str, float]
     part: Part
+    present_s: Mapping[str, float]
     past: int = 0
 
     @property
@@ -63,6 +67,12 @@ class Baseline:
         """A tenant's usual amount of a summed column, per second."""
         value = self.part.total(tenant, column) if self.buckets else None
         return value / self.observed_s if value is not None and self.observed_s else None
+
+    def rate_since(self, tenant: str, column: str) -> float | None:
+        """The same since the tenant's first offer."""
+        rate = self.rate(tenant, column)
+        present_s = self.present_s.get(tenant)
+        return rate * self.observed_s / present_s if rate is not None and present_s else rate
 
 
 def choose_baseline(window: Window) -> Baseline:
@@ -138,13 +148,17 @@ class _Harm:
 def _calm(
     harm: _Harm, before: Sequence[Bucket], asked: Sequence[Bucket]
 ) -> tuple[list[Bucket], list[Bucket]]:
-    """Of the buckets before, those in which nobody is hurt; and of these, those that lie beside no
-    hurt one, asked ones included: the edge of an incident falls inside a bucket."""
+    """Of the buckets before, those in which nobody is hurt; and of these, those in which the engine
+    is no slower than in the quicker quarter and that lie beside no hurt one, asked ones included:
+    the edge of an incident falls inside a bucket."""
     if not before:
         return [], []
     hurt = harm.hurt([*before, *asked], before)
+    paces = [pace_of((b,)) for b in before]
+    known = sorted(p for p in paces if p is not None)
+    most = SLOW * known[(len(known) - 1) // 4] if known else 0.0
     calm = [i for i in range(len(before)) if not hurt[i]]
-    inner = [i for i in calm if not any(hurt[max(0, i - 1) : i + 2])]
+    inner = [i for i in calm if not any(hurt[max(0, i - 1) : i + 2]) and (paces[i] or 0.0) <= most]
     return [before[i] for i in calm], [before[i] for i in inner]
 
 
@@ -179,6 +193,8 @@ def _measure(
         np.nan_to_num(part.grid.waits()[part.at]) / np.where(lengths > 0, lengths, np.inf)[:, None]
     )
     worst = rates.max(axis=0) if len(buckets) else np.zeros(len(names))
+    offered = np.nan_to_num(part.grid.column("offered_requests")[part.at])
+    present = (lengths[:, None] * (np.cumsum(offered, axis=0) > 0)).sum(axis=0)
     eligible = np.nan_to_num(part.totals("slo_eligible"))
     missed = np.nan_to_num(part.totals("slo_missed"))
     return Baseline(
@@ -193,6 +209,7 @@ def _measure(
         {names[i]: float(worst[i]) for i in at},
         {names[i]: float(missed[i] / eligible[i]) if eligible[i] else 0.0 for i in at},
         part,
+        {names[i]: float(present[i]) for i in at if present[i] > 0},
         sum(b.start < window.buckets[0].start for b in buckets) if window.buckets else len(buckets),
     )
 
@@ -264,6 +281,19 @@ def fewer_workers(buckets: Sequence[Bucket], baseline: Baseline) -> float:
     return max(1.0, usual / heard) if usual and heard else 1.0
 
 
+def impaired(buckets: Sequence[Bucket], baseline: Baseline) -> list[bool]:
+    """In which of these buckets the engine itself is not as usual: steps a fifth slower at equal
+    batch, or workers missing. False where that is not known."""
+    usual, least = pace_of(baseline.buckets), usual_workers(baseline)
+    least = (1.0 - MISSING_LEAST) * least if least is not None else 0.0
+    out: list[bool] = []
+    for b in buckets:
+        slowdown = Pace(pace_of((b,)), usual).slowdown
+        slow = slowdown is not None and slowdown >= SLOW
+        out.append(slow or (b.workers is not None and not b.short and b.workers < least))
+    return out
+
+
 def step_growth(buckets: Sequence[Bucket], baseline: Baseline) -> float:
     """Mean duration of a step, now over usual, batches included; 1 where it is not known."""
     now, usual = _step_s(buckets), _step_s(baseline.buckets)
@@ -292,7 +322,7 @@ def demand_growths(
         if tenant in without:
             continue
         for column in ("offered_tokens", "service"):
-            usual, now = baseline.rate(tenant, column), made.total(tenant, column)
+            usual, now = baseline.rate_since(tenant, column), made.total(tenant, column)
             if usual and now:
                 out[tenant] = now / seen / usual
                 break

@@ -22,16 +22,16 @@ from telemetry.attribution import (
     capacity_missing,
     rises,
 )
-from telemetry.baseline import Baseline, Pace, choose_baseline, pace_of
+from telemetry.baseline import SLOW, Baseline, Pace, choose_baseline, pace_of
 from telemetry.grid import Part
 from telemetry.incidents import Episode, episodes
 from telemetry.window import Bucket, Window, observed_s
 
 MOST_EPISODES = 5  # looked at, worst first, for one that hurt somebody
 SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itself
-SLOW = 1.2  # step time at equal batch, now over usual
 MIN_MISSES = 2.0  # misses beyond usual that hurt
 MIN_KEPT = 3  # requests judged, none missed: the promise was kept
+MAKES = 0.15  # of the excess of those hurt: a riser that is charged less has made no line
 WAIT_FLOOR_S = 2.0  # excess wait that hurts, at least
 WAIT_FLOOR_SHARE = 0.05  # ... and of the judged time
 WAIT_FLOOR_REQUEST_S = 0.25  # ... and a request
@@ -69,8 +69,9 @@ class Case:
     did not wait, handed on to whoever rose and to lost capacity. `lines` is the victims' excess by
     whose doing it was, `charged` by holder as it stands in the matrix; of everyone hurt where all
     hurt themselves.
-    `risen` holds what rose of every tenant of which something did. `others` are episodes of the
-    window that were not judged.
+    `risen` holds what rose of every tenant of which something did; `makers` are those of them that
+    are charged enough to have made the line. `others` are episodes of the window that were not
+    judged.
     """
 
     window: Window
@@ -88,6 +89,7 @@ class Case:
     lines: tuple[Line, ...]
     charged: tuple[Line, ...]
     risen: Mapping[str, tuple[Rise, ...]]
+    makers: frozenset[str]
 
     @property
     def victims(self) -> tuple[Victim, ...]:
@@ -174,7 +176,9 @@ def _judged(
         if sum(stalls.accounts[v].excess_s for v in victims) >= WAIT_FLOOR_S:
             basis = stalls
     missing = capacity_missing(buckets, base) if base.usable else 0.0
-    basis = basis.handed_on(risen, missing)
+    judged_by = victims or [v.tenant for v in hurt]
+    makers = _makers(basis, judged_by, risen)
+    basis = basis.handed_on(risen, makers, missing)
     hurt = tuple(replace(v, behind=basis.accounts[v.tenant].top) for v in hurt)
     return Case(
         window=window,
@@ -189,10 +193,22 @@ def _judged(
         rises=found_rises,
         hurt=hurt,
         part=part,
-        lines=basis.pool(victims or [v.tenant for v in hurt]),
-        charged=basis.charged(victims or [v.tenant for v in hurt]),
+        lines=basis.pool(judged_by),
+        charged=basis.charged(judged_by),
         risen=risen,
+        makers=makers,
     )
+
+
+def _makers(made: Attribution, hurt: Sequence[str], risen: Collection[str]) -> frozenset[str]:
+    """Risers that are charged enough by themselves to have made a line: of the excess of those who
+    did not rise, where there are any, for who floods waits behind itself as well."""
+    bystanders = [t for t in hurt if t not in risen]
+    lines = made.charged(bystanders)
+    if not sum(x.excess_s for x in lines):
+        lines = made.charged(hurt)
+    enough = {x.holder.name for x in lines if x.holder.is_tenant and x.share >= MAKES}
+    return frozenset(enough & set(risen))
 
 
 def _to_the_worst(buckets: Sequence[Bucket], part: Part) -> Sequence[Bucket]:

@@ -6,7 +6,8 @@ engine's row a tenant without one was idle (0), and below zero stands for nothin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -16,33 +17,36 @@ import numpy.typing as npt
 from telemetry.conventions import WAIT_REASONS
 
 if TYPE_CHECKING:
-    from telemetry.records import TenantMinute
     from telemetry.window import Bucket
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
+# Where the arrays of one bucket's rows are kept by column; they are of no use to another bucket.
+Arrays = Callable[["Bucket"], dict[str, Floats]]
 
 
 class Grid:
-    """Buckets by tenants. Columns are read from the rows once, when they are first asked for."""
+    """Buckets by tenants. Columns are read from the rows once, when they are first asked for.
+    `arrays`: where those of single buckets outlive this grid."""
 
-    def __init__(self, buckets: Sequence[Bucket], worker_columns: frozenset[str]) -> None:
+    def __init__(
+        self,
+        buckets: Sequence[Bucket],
+        worker_columns: frozenset[str],
+        arrays: Arrays = lambda bucket: {},
+    ) -> None:
+        self._arrays = arrays
         self.buckets = tuple(buckets)
-        self.names = tuple(sorted({t for b in buckets for t in b.tenants}))
+        self.names = tuple(sorted(set().union(*(b.tenants for b in buckets))))
         self.place = {t: i for i, t in enumerate(self.names)}
         self.observed_s = np.array([b.observed_s for b in buckets], dtype=np.float64)
         self.known = np.array([b.known for b in buckets], dtype=bool)
-        self._rows: list[TenantMinute] = []
-        at: list[int] = []
-        who: list[int] = []
-        for i, b in enumerate(buckets):
-            for tenant, row in b.tenants.items():
-                self._rows.append(row)
-                at.append(i)
-                who.append(self.place[tenant])
-        self.at = np.array(at, dtype=np.intp)
-        self.who = np.array(who, dtype=np.intp)
-        self._silent = np.array([r.observed_seconds is None for r in self._rows], dtype=bool)
+        sizes = [len(b.tenants) for b in buckets]
+        rows = sum(sizes)
+        self.at = np.repeat(np.arange(len(sizes), dtype=np.intp), sizes)
+        who = map(self.place.__getitem__, chain.from_iterable(b.tenants for b in buckets))
+        self.who = np.fromiter(who, dtype=np.intp, count=rows)
+        self._silent = np.isnan(self._values("observed_seconds"))
         self._worker_columns = worker_columns
         self._columns: dict[str, Floats] = {}
         self._below: dict[str, Ints] = {}
@@ -52,19 +56,31 @@ class Grid:
         """(buckets, tenants); NaN where it is not known."""
         found = self._columns.get(name)
         if found is None:
-            values = np.array(list(map(attrgetter(name), self._rows)), dtype=np.float64)
+            values = self._values(name)
             with np.errstate(invalid="ignore"):
                 below = values < 0
             self._below[name] = np.bincount(self.at[below], minlength=len(self.buckets))
             values[below] = np.nan
             if name in self._worker_columns:
-                idle = self._silent & self.known[self.at] if len(self._rows) else self._silent
+                idle = self._silent & self.known[self.at] if len(self.at) else self._silent
                 values[np.isnan(values) & idle] = 0.0
             found = np.full((len(self.buckets), len(self.names)), np.nan)
             found[self.known, :] = 0.0
             found[self.at, self.who] = values
             self._columns[name] = found
         return found
+
+    def _values(self, name: str) -> Floats:
+        """The rows' numbers, one after the other; NaN where there is none. The caller's own."""
+        get = attrgetter(name)
+        parts = []
+        for b in self.buckets:
+            kept = self._arrays(b)
+            part = kept.get(name)
+            if part is None:
+                part = kept[name] = np.array(list(map(get, b.tenants.values())), dtype=np.float64)
+            parts.append(part)
+        return np.concatenate(parts) if parts else np.zeros(0)
 
     def below_zero(self, name: str) -> Ints:
         """How many rows of each bucket carry a number below zero in this column."""
@@ -99,6 +115,8 @@ class Part:
         self.at = at
         self.observed_s = float(grid.observed_s[at].sum())
         self._totals: dict[str, Floats] = {}
+        self._told: dict[str, list[float | None]] = {}  # the same, to be asked one by one
+        self._active: tuple[str, ...] | None = None
 
     def totals(self, column: str) -> Floats:
         """Every tenant's sum; NaN where no bucket carries it. `waits`: those of all reasons."""
@@ -126,11 +144,19 @@ class Part:
         if i is None:
             # A tenant without a row anywhere was idle wherever an engine was heard.
             return 0.0 if bool(self.grid.known[self.at].any()) else None
-        value = float(self.totals(column)[i])
-        return None if np.isnan(value) else value
+        told = self._told.get(column)
+        if told is None:
+            values = self.totals(column).tolist()
+            told = self._told[column] = [None if v != v else v for v in values]
+        return told[i]
 
     def active(self) -> tuple[str, ...]:
         """Tenants that have a row in one of the buckets."""
+        if self._active is None:
+            self._active = self._listed()
+        return self._active
+
+    def _listed(self) -> tuple[str, ...]:
         if not len(self.at):
             return ()
         wanted = np.zeros(len(self.grid.buckets), dtype=bool)

@@ -4,10 +4,12 @@ Pure arithmetic on charged cells; who rose and how much capacity is missing is s
 Whoever is made to wait holds its place longer, and others wait behind it in turn. What is charged
 to a tenant whose demand did not rise (a victim's waiting behind itself too) is therefore not its
 doing: each second of it goes to those charged by the same victim whose demand did rise and to lost
-capacity, in proportion to their own excess. The reason it was waited for stays, and a victim's
-excess stays what it was. Where replicas are missing, their part of what is handed on is capacity's.
-Where there is nobody to hand it on to, it is `others`: nobody is known to have made it. What pins
-and floors hold is theirs whoever asks, and stays with `policy`.
+capacity, in proportion to their own excess. A riser that is charged too little to have made the
+line keeps that and takes nothing: chance lifts somebody's demand in every incident. The reason it
+was waited for stays, and a victim's excess stays what it was. Where replicas are missing, their
+part of what is handed on is capacity's. Where there is nobody to hand it on to, it is `others`:
+nobody is known to have made it. What pins and floors hold is theirs whoever asks, and stays with
+`policy`.
 """
 
 from __future__ import annotations
@@ -32,15 +34,19 @@ from telemetry.held import (
 
 
 class HandedOn:
-    """The lines of a `Held` with the excess handed on to `risen` and to capacity.
+    """The lines of a `Held` with the excess handed on to `makers` and to capacity. `risen` keep
+    what is charged to themselves; those of them that are no makers take nothing besides.
 
     `missing`: the part of the usual replicas that was not heard, 0 to 1. All victims' cells are
     handed on together, when the first of them is asked for: a pool has a thousand.
     """
 
-    def __init__(self, charged: Held, risen: Collection[str], missing: float) -> None:
+    def __init__(
+        self, charged: Held, risen: Collection[str], makers: Collection[str], missing: float
+    ) -> None:
         self._charged = charged
         self._risen = frozenset(risen)
+        self._makers = frozenset(makers)
         self._missing = missing
         self._made: _Whole | None = None
 
@@ -58,7 +64,7 @@ class HandedOn:
     def _whole(self) -> _Whole:
         if self._made is None:
             cells = self._charged.cells(self._charged.victims)
-            self._made = _Whole(handed_on(cells, self._risen, self._missing))
+            self._made = _Whole(handed_on(cells, self._risen, self._makers, self._missing))
         return self._made
 
 
@@ -132,7 +138,9 @@ def _some(cells: Cells, at: Ints) -> Cells:
     )
 
 
-def handed_on(cells: Cells, risen: Collection[str], missing: float) -> Cells:
+def handed_on(
+    cells: Cells, risen: Collection[str], makers: Collection[str], missing: float
+) -> Cells:
     """The same cells with their excess handed on: every victim's, reason by reason, stays whole."""
     codes, holder = np.unique(cells.holder, return_inverse=True)
     places, victim = np.unique(cells.victim, return_inverse=True)
@@ -141,11 +149,13 @@ def handed_on(cells: Cells, risen: Collection[str], missing: float) -> Cells:
     holders = [cells.holders[c] for c in codes.tolist()]
     holders += [h for h in (CAPACITY_HELD, OTHERS_HELD) if h not in holders]
     capacity, others = holders.index(CAPACITY_HELD), holders.index(OTHERS_HELD)
-    takes = np.array([h.is_tenant and h.name in risen for h in holders], dtype=bool)
+    takes = np.array([h.is_tenant and h.name in makers for h in holders], dtype=bool)
     takes[capacity] = True
+    keeps = takes | np.array([h.is_tenant and h.name in risen for h in holders], dtype=bool)
     rose = np.array([cells.victims[p] in risen for p in places.tolist()], dtype=bool)
     own = np.array([h == SELF_HELD for h in holders], dtype=bool)
-    kept = takes[holder] | (own[holder] & rose[victim])
+    own_doing = own[holder] & rose[victim]
+    kept = keeps[holder] | own_doing
     stays = np.array([h == POLICY_HELD for h in holders], dtype=bool)[holder]
     # What is to be handed on, by victim and reason; and who takes which part of it.
     rows, reasons, width = len(places), len(cells.reasons), len(holders)
@@ -153,7 +163,8 @@ def handed_on(cells: Cells, risen: Collection[str], missing: float) -> Cells:
     free = np.bincount(victim * reasons + cells.reason, weights=loose, minlength=rows * reasons)
     free = free.reshape(rows, reasons)
     pairs, at = np.unique(victim * width + holder, return_inverse=True)
-    held = np.bincount(at, weights=cells.excess * kept, minlength=len(pairs))
+    taking = takes[holder] | own_doing
+    held = np.bincount(at, weights=cells.excess * taking, minlength=len(pairs))
     everyone = np.arange(rows)
     gone = missing * free.sum(axis=1)
     row = np.concatenate([pairs // width, everyone])

@@ -2,7 +2,8 @@
 
 A bucket leaves the baseline by a count (three misses, or half a request more waiting all the
 time), or by less in two buckets one after the other. The drain is part of the episode: it ends
-when the waits are back where they were.
+when the waits are back where they were. A bucket without marks in which the engine is slow, or a
+worker missing, is not calm: however short buckets are, one fault is one episode.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from telemetry.baseline import Baseline
+from telemetry.baseline import Baseline, impaired
 from telemetry.grid import Floats, Grid
 from telemetry.window import Bucket, Window
 
@@ -101,35 +102,40 @@ def episodes(
         }
         for i, marks in enumerate(marked)
     ]
+    ill = impaired(line, baseline)
     runs: list[tuple[int, int]] = []
     for i, marks in enumerate(hurt):
         if not marks:
             continue
-        if runs and i - runs[-1][1] <= JOIN_BUCKETS + 1:
+        if runs and ill[runs[-1][1] + 1 : i].count(False) <= JOIN_BUCKETS:
             runs[-1] = (runs[-1][0], i)
         else:
             runs.append((i, i))
-    runs = [part for run in runs for part in _apart(hurt, *run)]
+    runs = [part for run in runs for part in _apart(hurt, ill, *run)]
     found_episodes = [_episode(line[a : z + 1], hurt[a : z + 1]) for a, z in runs]
     return tuple(e for e in found_episodes if e.end > window.start and e.onset < window.end)
 
 
-def _apart(hurt: Sequence[dict[str, Mark]], first: int, last: int) -> list[tuple[int, int]]:
+def _apart(
+    hurt: Sequence[dict[str, Mark]], ill: Sequence[bool], first: int, last: int
+) -> list[tuple[int, int]]:
     """Cut what came before off where it is no part of the worst: more than two buckets together
-    with next to none of its harm. After the worst bucket nothing is cut: that is the drain."""
+    with next to none of its harm, on a sound engine. After the worst bucket nothing is cut: that is
+    the drain."""
     harm = [_harm(hurt[i]) for i in range(first, last + 1)]
     peak = max(range(len(harm)), key=lambda i: harm[i])
     floor = FORERUNNER * harm[peak]
     begin, calm = peak, 0
     for i in range(peak - 1, -1, -1):
-        calm = 0 if harm[i] >= floor else calm + 1
+        if harm[i] >= floor or (ill[first + i] and hurt[first + i]):
+            begin, calm = i, 0
+        elif not ill[first + i]:
+            calm += 1
         if calm > JOIN_BUCKETS:
             break
-        if not calm:
-            begin = i
     parts = [(first + begin, last)]
     before = [i for i in range(first, first + begin) if hurt[i]]
-    return _apart(hurt, before[0], before[-1]) + parts if before else parts
+    return _apart(hurt, ill, before[0], before[-1]) + parts if before else parts
 
 
 def _harm(marks: dict[str, Mark]) -> float:

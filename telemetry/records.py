@@ -65,7 +65,9 @@ class TenantMinute:
     prompt_tokens: int | None = count("token", "prompt tokens computed, first time")
     cached_tokens: int | None = count("token", "prompt tokens found in the prefix cache")
     output_tokens: int | None = count("token", "tokens generated")
-    recomputed_tokens: int | None = count("token", "tokens computed again after preemption")
+    recomputed_tokens: int | None = count(
+        "token", "tokens computed again: after preemption, or for another choice of an answer"
+    )
     service: float | None = gauge(Kind.SUM, "1", "wp*prompt + wq*output, unweighted")
     engine_seconds: float | None = seconds("modelled cost of the tenant's own work: its bill")
     prefill_cost_s: float | None = seconds("the prefill part of engine_seconds")

@@ -78,14 +78,15 @@ def rises(
     made = part if part is not None else part_of(buckets)
     common = growth.factor if growth.basis == "tenants" else 1.0
     longer = max(common, step_growth(buckets, baseline), fewer_workers(buckets, baseline))
-    out: list[Rise] = []
     names = sorted({*made.active(), *baseline.part.active()})
-    beyond = _beyond_chance(buckets, baseline, growth, made, names)
+    present = _present_s(baseline, names)
+    out: list[Rise] = []
+    beyond = _beyond_chance(buckets, baseline, growth, made, names, present)
     risen = np.any(np.array([*beyond.values()]), axis=0)
     counted: set[str] = set()  # of whom a flow rose; flows stand before levels
     for resource, column, unit, level in _RESOURCES:
         now_of = _by_name(made, names, column, level)
-        usual_of = _by_name(baseline.part, names, column, level)
+        usual_of = _by_name(baseline.part, names, column, level) * baseline.observed_s / present
         there = ~(np.isnan(now_of) | np.isnan(usual_of))
         whole = float(now_of[there].sum())
         for i in np.flatnonzero(there).tolist():
@@ -110,11 +111,14 @@ def _beyond_chance(
     growth: Growth,
     part: Part,
     names: Sequence[str],
+    before: Floats,
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """By flow column: which of these tenants asked for or got more than chance explains."""
-    seen, before = part.observed_s, baseline.observed_s
+    """By flow column: which of these tenants asked for or got more than chance explains; `before`
+    is how long each of them was there."""
+    seen = part.observed_s
     scale = _growths(buckets, baseline, growth, part, names)
-    counts = _by_name(baseline.part, names, "offered_requests", False)
+    longer = baseline.observed_s / before
+    counts = _by_name(baseline.part, names, "offered_requests", False) * longer
     usual = np.nan_to_num(counts) * seen * scale
     now = np.nan_to_num(_by_name(part, names, "offered_requests", False)) * seen
     # The variance of what came and of what is usual, the one more that a count of none may be.
@@ -122,7 +126,7 @@ def _beyond_chance(
     out = {"offered_requests": (now - usual > spread) & (now > ROSE_REQUESTS * usual)}
     counted = np.nansum(counts) > 0
     for column in ("offered_tokens", "service"):
-        rate = _by_name(baseline.part, names, column, False)
+        rate = _by_name(baseline.part, names, column, False) * longer
         was = np.nan_to_num(rate) * seen * scale
         is_ = np.nan_to_num(_by_name(part, names, column, False)) * seen
         # A usual request's; of a tenant that had none, anybody's.
@@ -154,6 +158,12 @@ def _growths(
         if len(others) >= FEW_PEERS:
             out[i] = max(1.0, float(np.median(others)))
     return out
+
+
+def _present_s(baseline: Baseline, names: Sequence[str]) -> Floats:
+    """How long each tenant was there before: all the time where it never was, which is no rate."""
+    whole = max(baseline.observed_s, 1e-300)
+    return np.array([baseline.present_s.get(t, whole) for t in names], dtype=np.float64)
 
 
 def _by_name(part: Part, names: Sequence[str], column: str, level: bool) -> Floats:

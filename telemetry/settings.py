@@ -207,6 +207,23 @@ class Reader:
             seen.add(v)
         return tuple(value)
 
+    def integers(
+        self, key: str, default: Any = (), *, at_least: int = 0, at_most: int = LARGEST_INTEGER
+    ) -> tuple[int, ...]:
+        """A list of whole numbers, each once."""
+        value = self._take(key, default)
+        if (
+            not isinstance(value, list | tuple)
+            or any(isinstance(v, bool) or not isinstance(v, int) for v in value)
+            or any(not at_least <= v <= at_most for v in value)
+        ):
+            allowed = _range(at_least, None, at_most)
+            raise self.fail(key, f"expected a list of whole numbers{allowed}")
+        for n, v in enumerate(value):
+            if v in value[:n]:
+                raise self.fail(key, f"{v} stands in it twice")
+        return tuple(value)
+
     def numbers(
         self, key: str, default: Any = ..., *, length: int | None = None
     ) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ Every source answers the same questions the same way; the caller does not know w
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from telemetry.store.store import Store
 
 WORKER_SOCKET, STORE_SOCKET = "worker.sock", "store.sock"  # in a serve's runtime folder
+_ONE_OF_SEVERAL = re.compile(r"w[0-9]+\.sock")  # a worker's, where there are several
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +119,9 @@ class FileSource(Reader):
     def run(self, name: str, parameters: dict[str, Any]) -> Result:
         import duckdb
 
+        named = reading.tables_named(name)
         with self.attached(parameters) as (con, readable):
-            parts.define_views(con, readable)
+            parts.define_views(con, readable, named)
             if name == SQL:
                 ask_sql.seal(con, self.folder)
             try:
@@ -127,7 +130,7 @@ class FileSource(Reader):
                 sound = self._without_damage(con, readable, e)
                 if sound == readable:
                     raise
-                parts.define_views(con, sound)
+                parts.define_views(con, sound, named)
                 answer = reading.run(con, name, parameters)
                 readable = sound
             lacks = quarantine.partial(self.folder, *reading.window(parameters))
@@ -326,11 +329,12 @@ class FolderSource(Reader):
 
 def live_addresses(where: Path | str) -> tuple[str, ...]:
     """The addresses of the live processes behind what `open_source` takes, in the order in which
-    to ask them: a store, a store and a worker, or nobody."""
+    to ask them: a store, a store and its worker, or nobody. Of several workers none is named: one
+    alone would tell a part as if it were the whole."""
     path = Path(where)
     if path.is_dir():
         sockets = [path / name for name in (STORE_SOCKET, WORKER_SOCKET)]
-        if sockets[1].exists():
+        if _workers(path):
             return tuple(f"{listen.UNIX}{s}" for s in sockets if s.exists())
         live = owner.find_live(path)
         return () if live is None else (live.address,)
@@ -338,26 +342,39 @@ def live_addresses(where: Path | str) -> tuple[str, ...]:
 
 
 def _of_serve(where: str) -> Source:
-    """Of a worker's socket its memory; of a serve's runtime folder the store, then the memory."""
+    """Of a worker's socket its memory; of a serve's runtime folder the store, then the memory of
+    its workers."""
     from telemetry.worker_source import FallbackSource, WorkerSource
 
     path = Path(where.removeprefix(listen.UNIX))
-    if path.name == WORKER_SOCKET:
+    if _is_worker(path):
         return WorkerSource(f"{listen.UNIX}{path}")
-    return FallbackSource.of(
-        f"{listen.UNIX}{path / STORE_SOCKET}", f"{listen.UNIX}{path / WORKER_SOCKET}"
-    )
+    workers = [f"{listen.UNIX}{s}" for s in _workers(path)]
+    return FallbackSource.of(f"{listen.UNIX}{path / STORE_SOCKET}", workers)
+
+
+def _is_worker(path: Path) -> bool:
+    return path.name == WORKER_SOCKET or _ONE_OF_SEVERAL.fullmatch(path.name) is not None
+
+
+def _workers(folder: Path) -> list[Path]:
+    """The sockets of the workers whose runtime folder it is; none: it is no serve's."""
+    sole = folder / WORKER_SOCKET
+    if sole.exists():
+        return [sole]
+    return sorted(s for s in folder.glob("w*.sock") if _is_worker(s)) if folder.is_dir() else []
 
 
 def open_source(where: Path | str) -> Source:
     """The store in a folder, or at an address (`unix:/path.sock`, `127.0.0.1:port`); or rows that
     lie outside a store (`telemetry.ask.loose`). Of a serve's runtime folder: its store, and while
-    that does not answer its worker's memory; of its `worker.sock`: that memory.
+    that does not answer its workers' memory; of a worker's socket (`worker.sock`, or `w0.sock` of
+    several): that worker's.
 
     Raises StoreError when it is none of them.
     """
     text = str(where)
-    if Path(text).name == WORKER_SOCKET or (Path(text) / WORKER_SOCKET).exists():
+    if _is_worker(Path(text)) or _workers(Path(text)):
         return _of_serve(text)
     if loose.is_loose(Path(text)):
         return LooseSource(text)

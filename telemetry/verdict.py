@@ -1,9 +1,7 @@
 """The verdict: what the findings come to, in one value and in the words every face uses.
 
-`judge` names a tenant only where its own use rose and most of the victims' excess wait is charged
-to it, or handed on to it from those that only waited longer behind it; *culprit* is said only where
-that is so with high confidence. Whether everyone grew is asked before anybody is named. It never
-guesses: without a baseline it abstains, and missing evidence is said.
+Who is named is `telemetry.deciding`'s; *culprit* is said only with high confidence. What is missing
+is said beside it.
 """
 
 from __future__ import annotations
@@ -11,40 +9,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from telemetry.attribution import ASKED, CAPACITY_HELD, SELF_HELD, Line
-from telemetry.baseline import Baseline, demand_growths
+from telemetry.attribution import Line
+from telemetry.baseline import Baseline
 from telemetry.case import Case, Victim, open_case
+from telemetry.deciding import (
+    CAPACITY,
+    EVERYONE,
+    HIGH,
+    KINDS,
+    LOW,
+    MEDIUM,
+    NO_SINGLE,
+    OUTSIDE,
+    QUIET,
+    SELF,
+    TENANT,
+    UNKNOWN,
+    Call,
+    Named,
+    capacity_of,
+    decide,
+)
 from telemetry.evidence import OPEN, doubts
 from telemetry.findings import examine
-from telemetry.findings.causes import ENGINE, SOME, shares
 from telemetry.findings.finding import Finding, Holds, Strength
-from telemetry.findings.holder import CLOSES, charged_to, culprits, describe
+from telemetry.findings.holder import CLOSES, charged_to, describe
 from telemetry.findings.hurt import one
 from telemetry.findings.ranked import Cause, ranked
-from telemetry.plain import clock, local, name, percent
-from telemetry.window import Window, tenants_of, total
+from telemetry.plain import clock, local, percent
+from telemetry.window import Window
 
-QUIET, TENANT, CAPACITY, SELF = "quiet", "tenant", "capacity", "self"
-EVERYONE, NO_SINGLE, OUTSIDE, UNKNOWN = "everyone", "no_single", "outside", "unknown"
-KINDS = (QUIET, TENANT, CAPACITY, SELF, EVERYONE, NO_SINGLE, OUTSIDE, UNKNOWN)
-HIGH, MEDIUM, LOW = "high", "medium", "low"
-
-HIGH_SHARE = 0.6  # of the victims' excess, for high confidence
-MATTERS = 0.2  # of the pool's use: a smaller tenant's rise does not speak against a lost engine
-HIGH_CAPACITY = SOME  # at most this part lost to capacity, for high confidence
-HIGH_CHARGED = SOME  # at least this part charged to it in the matrix itself, for high confidence
-OUTGREW = 3.0  # times what everyone grew: then it is more than one of them
+__all__ = [
+    "CAPACITY", "EVERYONE", "HIGH", "KINDS", "LOW", "MEDIUM", "NO_SINGLE", "OUTSIDE", "QUIET",
+    "SELF", "TENANT", "UNKNOWN", "Named", "Verdict", "judge", "judge_case", "when",
+]  # fmt: skip
 
 # Said beside the verdict where they hold.
 _ALSO = ("change", "lost_engine", "frozen", "adapter_thrash", "retry_storm", "fixed_window")
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A tenant that is named, with the part of the excess that is charged to it."""
-
-    tenant: str
-    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +103,6 @@ class Verdict:
         return (*self.sentences, *self.exclusions)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """The decision, before it is put into words."""
-
-    kind: str
-    tenant: str | None = None
-    strength: Strength | None = None
-    confidence: str | None = None
-    words: str = ""
-    culprits: tuple[Named, ...] = ()
-
-
 def judge(
     window: Window, baseline: Baseline | None = None, *, zone: tzinfo | None = None
 ) -> Verdict:
@@ -125,7 +114,7 @@ def judge(
 
 def judge_case(case: Case, findings: dict[str, Finding], *, zone: tzinfo | None = None) -> Verdict:
     """The verdict on a case whose findings are at hand already."""
-    call = _decide(case, findings)
+    call = decide(case, findings)
     lines = case.lines
     whole = sum(x.excess_s for x in lines)
     incident = case.incident
@@ -136,7 +125,7 @@ def judge_case(case: Case, findings: dict[str, Finding], *, zone: tzinfo | None 
         call.strength,
         call.confidence,
         _share_of(lines, call.tenant) if whole and call.kind == TENANT else None,
-        _capacity(lines) if whole else None,
+        capacity_of(lines) if whole else None,
         incident.onset if incident else None,
         incident.end if incident else None,
         incident.bucket_s if incident else case.window.bucket_s,
@@ -155,140 +144,17 @@ def _share_of(lines: tuple[Line, ...], tenant: str | None) -> float:
     return sum(x.share for x in lines if x.holder.is_tenant and x.holder.name == tenant)
 
 
-def _capacity(lines: tuple[Line, ...]) -> float:
-    return sum(x.share for x in lines if x.holder == CAPACITY_HELD)
-
-
-# ---------------------------------------------------------------- the decision
-
-
-def _decide(case: Case, findings: dict[str, Finding]) -> _Call:
-    hurt, holder, engine = findings["hurt"], findings["holder"], findings["engine"]
-    frozen = findings["frozen"].holds is Holds.YES
-    if hurt.holds is Holds.UNKNOWN:
-        return _Call(UNKNOWN, words=f"NO VERDICT: {hurt.sentence.partition(': ')[2]}")
-    if frozen and not case.hurt:
-        return _Call(CAPACITY, None, Strength.CHARGED, HIGH, findings["frozen"].sentence)
-    if not case.hurt:
-        return _Call(QUIET, words=_quiet(case))
-    lines = case.lines
-    capacity = _capacity(lines)
-    own = sum(x.share for x in lines if x.holder == SELF_HELD)
-    everyone = findings["everyone"].holds is Holds.YES
-    if holder.holds is Holds.YES and holder.tenant is not None:
-        if everyone and not _outgrew(case, findings["everyone"], holder.tenant):
-            return _everyone(findings)
-        return _name(case, holder, capacity)
-    if findings["lost_engine"].holds is Holds.YES:
-        why = findings["lost_engine"]
-        sure = HIGH if _nobody_asks_more(case) else MEDIUM
-        return _Call(CAPACITY, None, Strength.CHARGED, sure, f"LOST CAPACITY: {why.sentence}")
-    part = shares(case).get(ENGINE)
-    slow = engine.holds is Holds.YES and (part is None or part > SOME)
-    if (frozen and capacity > SOME) or slow:
-        sure = HIGH if frozen or _nobody_rose(case) or capacity >= HIGH_SHARE else MEDIUM
-        why = findings["frozen"] if frozen and capacity > SOME else engine
-        return _Call(CAPACITY, None, Strength.CHARGED, sure, f"LOST CAPACITY: {why.sentence}")
-    if not case.victims:
-        worst = case.hurt[0]
-        sole = worst.tenant if len(case.hurt) == 1 else None
-        words = f"SELF-INFLICTED: {one(worst)}, {percent(own)} of it behind itself"
-        return _Call(SELF, sole, Strength.CHARGED, HIGH if own >= HIGH_SHARE else MEDIUM, words)
-    if everyone:
-        return _everyone(findings)
-    if findings["outside"].holds is Holds.YES:
-        f = findings["outside"]
-        return _Call(OUTSIDE, None, f.strength, MEDIUM, f.sentence)
-    if holder.holds is Holds.UNKNOWN:
-        return _Call(UNKNOWN, words=f"NO VERDICT: {holder.sentence.partition(': ')[2]}")
-    several = tuple(Named(t, s) for t, s in culprits(case))
-    if len(several) > 1:
-        said = ", ".join(f"{name(n.tenant)} {percent(n.share)}" for n in several)
-        words = f"NO SINGLE TENANT holds the excess, {len(several)} do: {said}"
-        return _Call(NO_SINGLE, None, Strength.CHARGED, MEDIUM, words, several)
-    return _Call(NO_SINGLE, None, Strength.CHARGED, LOW, _no_single(lines))
-
-
-def _everyone(findings: dict[str, Finding]) -> _Call:
-    return _Call(EVERYONE, None, Strength.ASSOCIATED, MEDIUM, findings["everyone"].sentence)
-
-
-def _outgrew(case: Case, everyone: Finding, tenant: str) -> bool:
-    """Whether it asks for far more than the growth that all share explains, or is charged most of
-    the excess all the same: what many do together no one holds alone."""
-    if charged_to(case, tenant) >= HIGH_SHARE:
-        return True
-    own = demand_growths(case.buckets, case.baseline, part=case.part).get(tenant)
-    middle = everyone.value("median growth of demand")
-    return own is None or middle is None or own >= OUTGREW * middle
-
-
-def _nobody_asks_more(case: Case) -> bool:
-    return not any(r.rose for r in case.rises if r.resource in ASKED and r.pool_share >= MATTERS)
-
-
-def _nobody_rose(case: Case) -> bool:
-    return not any(r.rose for r in case.rises if r.pool_share >= MATTERS)
-
-
-def _name(case: Case, holder: Finding, capacity: float) -> _Call:
-    share = holder.value("share") or 0.0
-    closes = holder.value("accounted for")
-    complete = closes is not None and closes >= CLOSES and not case.basis.charges_missing
-    who = holder.tenant or ""
-    direct = charged_to(case, who) >= HIGH_CHARGED
-    sure = share >= HIGH_SHARE and capacity <= HIGH_CAPACITY and complete and direct
-    what = "stall" if case.stalled else "wait"
-    word = "CULPRIT" if sure else "LIKELY"
-    words = f"{word} {name(who)}: {percent(share)} of the excess {what} charged to it"
-    named = (Named(who, share),)
-    return _Call(TENANT, who, Strength.CHARGED, HIGH if sure else MEDIUM, words, named)
-
-
 # ---------------------------------------------------------------- the words
 
 
-def _claim(call: _Call) -> str:
+def _claim(call: Call) -> str:
     if call.strength is None or call.confidence is None:
         return call.words
     return f"{call.words} ({call.strength.value}, {call.confidence})"
 
 
-def _no_single(lines: tuple[Line, ...]) -> str:
-    parts = [x for x in sorted(lines, key=lambda x: -x.excess_s) if x.excess_s][:3]
-    listed = ", ".join(f"{_holder_name(x)} {percent(x.share)}" for x in parts)
-    return f"NO SINGLE TENANT holds the excess: {listed}"
-
-
-def _holder_name(line: Line) -> str:
-    return name(line.holder.name) if line.holder.is_tenant else f"({line.holder.kind})"
-
-
-def _quiet(case: Case) -> str:
-    asked = case.window.asked
-    service = {t: total(asked, t, "service") or 0.0 for t in tenants_of(asked)}
-    whole = sum(service.values())
-    if not whole:
-        return "QUIET: nobody is hurt, and nothing ran"
-    busiest = max(sorted(service), key=lambda t: service[t])
-    return (
-        f"QUIET: nobody is hurt; busiest: {name(busiest)} {percent(service[busiest] / whole)} "
-        f"of the service (fair {percent(_fair(case, busiest))})"
-    )
-
-
-def _fair(case: Case, tenant: str) -> float:
-    """Weight over the weights of those active; 1 each where no weight was recorded."""
-    weights: dict[str, float] = {}
-    for b in case.window.asked:
-        for t, row in b.tenants.items():
-            weights[t] = row.weight if row.weight is not None else weights.get(t, 1.0)
-    whole = sum(weights.values())
-    return weights.get(tenant, 0.0) / whole if whole else 0.0
-
-
 def _sentences(
-    case: Case, findings: dict[str, Finding], call: _Call, heard: int, zone: tzinfo | None
+    case: Case, findings: dict[str, Finding], call: Call, heard: int, zone: tzinfo | None
 ) -> list[str]:
     out: list[str] = []
     victims, incident = case.victims, case.incident
@@ -352,7 +218,7 @@ def _doubts(case: Case, heard: int, zone: tzinfo | None) -> list[str]:
     return out
 
 
-def _exclusions(findings: dict[str, Finding], call: _Call) -> list[str]:
+def _exclusions(findings: dict[str, Finding], call: Call) -> list[str]:
     if call.kind in (QUIET, UNKNOWN):
         wanted: tuple[str, ...] = ("engine", "frozen")
     else:

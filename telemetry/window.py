@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar
 
 from telemetry.charged import Catalogue, Cell
+from telemetry.coded import CodedMatrix, by_bucket
 from telemetry.conventions import REJECT_REASONS, WAIT_REASONS, Emitter, Kind
 from telemetry.errors import TelemetryError
 from telemetry.grid import Grid, Part
@@ -107,8 +108,12 @@ class Window:
     def part(self, buckets: Sequence[Bucket]) -> Part:
         """These buckets, of the window or of its past, to be added up for all tenants at once."""
         if not self._grid:
-            self._grid.append(Grid((*self.past, *self.buckets), _WORKER_COLUMNS))
+            self._grid.append(Grid((*self.past, *self.buckets), WORKER_COLUMNS))
         return Part(self._grid[0], self._grid[0].places(buckets))
+
+    def use(self, grid: Grid) -> None:
+        """Take a grid of these very buckets, where there is one already."""
+        self._grid[:] = [grid]
 
     @property
     def asked(self) -> tuple[Bucket, ...]:
@@ -149,7 +154,7 @@ _KINDS: dict[type[Any], tuple[tuple[str, Kind], ...]] = {
     row: tuple((f.name, f.metadata["kind"]) for f in fields(row))
     for row in (TenantMinute, EngineMinute)
 }
-_WORKER_COLUMNS = frozenset(
+WORKER_COLUMNS = frozenset(
     f.name for f in fields(TenantMinute) if f.metadata["emitter"] is Emitter.WORKER
 )
 
@@ -207,21 +212,48 @@ def window_of(
     *,
     engine_rows: Iterable[EngineMinute] = (),
     tenant_rows: Iterable[TenantMinute] = (),
-    matrix_rows: Iterable[InterferenceMinute] = (),
+    matrix_rows: Iterable[InterferenceMinute | CodedMatrix] = (),
     requests: Iterable[RequestRecord] = (),
     events: Iterable[EventRecord] = (),
     policies: Iterable[PolicyRecord] = (),
     runs: Iterable[EngineRun] = (),
     past_before: float = -math.inf,
+    buckets: Sequence[Bucket] | None = None,
 ) -> Window:
     """Put rows into buckets. Rows of other pools are left aside; buckets that begin before
-    `past_before` are of days before."""
+    `past_before` are of days before. `buckets`: made of the minutes' rows already."""
+    if buckets is None:
+        buckets = buckets_of(pool, engine_rows, tenant_rows, matrix_rows, Catalogue())
+    heard = [b for b in buckets if b.start >= past_before]
+    return Window(
+        pool,
+        start,
+        end,
+        tuple(b for b in heard if b.start < end),
+        tuple(sorted((r for r in requests if r.pool == pool), key=lambda r: r.arrived)),
+        tuple(sorted((e for e in events if e.pool == pool), key=lambda e: e.at)),
+        tuple(sorted((p for p in policies if p.pool == pool), key=lambda p: p.at)),
+        tuple(sorted((r for r in runs if r.pool == pool), key=lambda r: r.started)),
+        frozenset(e for b in heard for e in b.engines),
+        tuple(b for b in buckets if b.start < past_before),
+    )
+
+
+def buckets_of(
+    pool: str,
+    engine_rows: Iterable[EngineMinute],
+    tenant_rows: Iterable[TenantMinute],
+    matrix_rows: Iterable[InterferenceMinute | CodedMatrix],
+    catalogue: Catalogue,
+) -> tuple[Bucket, ...]:
+    """One pool's rows as buckets, in order of time; `catalogue` takes the cells of the matrix. A
+    bucket's charges come as rows or as columns, never as both."""
     engines: dict[float, list[EngineMinute]] = {}
     tenants: dict[float, dict[str, list[TenantMinute]]] = {}
-    catalogue = Catalogue()
     matrix: dict[float, list[tuple[int, float]]] = {}
     unread: dict[float, int] = {}
     lengths: dict[float, float] = {}
+    coded: list[CodedMatrix] = []
 
     def at(row: EngineMinute | TenantMinute) -> float:
         lengths[row.bucket_start] = max(lengths.get(row.bucket_start, 0.0), row.bucket_s)
@@ -237,6 +269,9 @@ def window_of(
     for m in matrix_rows:  # there may be millions
         if m.pool != pool:
             continue
+        if isinstance(m, CodedMatrix):
+            coded.append(m)
+            continue
         begun = m.bucket_start
         if lengths.get(begun, 0.0) < m.bucket_s:
             lengths[begun] = m.bucket_s
@@ -248,7 +283,13 @@ def window_of(
         if line is None:
             line = matrix[begun] = []
         line.append((place((m.victim, m.reason, m.holder_kind, m.holder)), seconds))
-    buckets = tuple(
+    charges = {s: catalogue.charges(line) for s, line in matrix.items()}
+    for b in by_bucket(coded, catalogue):
+        lengths[b.start] = max(lengths.get(b.start, 0.0), b.length_s)
+        charges[b.start] = b.charges
+        unread[b.start] = b.missing
+    none = catalogue.charges(())
+    return tuple(
         Bucket(
             s,
             lengths[s],
@@ -256,23 +297,11 @@ def window_of(
             frozenset(r.engine for r in engines.get(s, ())),
             combine(engines[s]) if s in engines else None,
             {name: combine(rows) for name, rows in tenants.get(s, {}).items()},
-            catalogue.charges(matrix.get(s, ())),
+            charges.get(s, none),
             unread.get(s, 0),
             _workers(engines[s], lengths[s]) if s in engines else 0.0,
         )
         for s in sorted(lengths)
-    )
-    return Window(
-        pool,
-        start,
-        end,
-        tuple(b for b in buckets if past_before <= b.start < end),
-        tuple(sorted((r for r in requests if r.pool == pool), key=lambda r: r.arrived)),
-        tuple(sorted((e for e in events if e.pool == pool), key=lambda e: e.at)),
-        tuple(sorted((p for p in policies if p.pool == pool), key=lambda p: p.at)),
-        tuple(sorted((r for r in runs if r.pool == pool), key=lambda r: r.started)),
-        frozenset(r.engine for s, rows in engines.items() if s >= past_before for r in rows),
-        tuple(b for b in buckets if b.start < past_before),
     )
 
 
@@ -352,7 +381,7 @@ def value_in(bucket: Bucket, tenant: str, column: str) -> float | None:
     value = getattr(row, column)
     if value is not None and value >= 0:
         return float(value)
-    worker_silent = row.observed_seconds is None and column in _WORKER_COLUMNS
+    worker_silent = row.observed_seconds is None and column in WORKER_COLUMNS
     return 0.0 if bucket.known and worker_silent else None
 
 
@@ -385,7 +414,7 @@ def wait_s(bucket: Bucket, tenant: str) -> float | None:
 
 def part_of(buckets: Sequence[Bucket]) -> Part:
     """The same as `Window.part`, of buckets that stand by themselves."""
-    return Part(grid := Grid(buckets, _WORKER_COLUMNS), grid.places(buckets))
+    return Part(grid := Grid(buckets, WORKER_COLUMNS), grid.places(buckets))
 
 
 def told(buckets: Iterable[Bucket], columns: Iterable[str]) -> bool:

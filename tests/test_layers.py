@@ -17,7 +17,7 @@ LIGHT = {
     "telemetry.prometheus.metrics_page",
     "the findings": "telemetry.verdict telemetry.attribution telemetry.window",
     "the report": "postmortem.cli postmortem.report.build postmortem.report.markdown",
-    "the console": "console.cli console.live console.replay console.text console.feed",
+    "the console": "console.cli console.app console.sight console.command console.act.door",
     "the scheduler": "engine.core engine.scheduling.scheduler engine.memory.residency",
     "the simulation": "engine.simulation.world engine.simulation.workload",
     "the front": "engine.serving.front engine.serving.api.completions engine.serving.load",

@@ -75,9 +75,12 @@ def judge(window: Window) -> Judged:
 
 
 def _rung_2(case: Case, verdict: Verdict) -> Answer:
-    """Whom the verdict names: the share alone accuses nobody."""
+    """Whom the verdict names: the share alone accuses nobody. First is whom it lists first; of no
+    culprits, the tenant with the largest share."""
     named = verdict.tenant if verdict.kind == TENANT else None
-    return replace(_of_lines(RUNG_2, case.lines), named=named)
+    found = _of_lines(RUNG_2, case.lines)
+    first = verdict.culprits[0].tenant if verdict.culprits else found.first
+    return replace(found, first=first, named=named)
 
 
 def _charged(case: Case) -> Answer:

@@ -1,1 +1,1 @@
-"""`tenantscope demo`: a real pool, a noisy neighbour, the table, the report."""
+"""`tenantscope demo`: a real pool, a noisy neighbour, the console, the report."""

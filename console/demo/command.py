@@ -23,17 +23,14 @@ from engine.errors import EngineError
 from engine.simulation.workload import read_workload
 
 if TYPE_CHECKING:
-    from console.live import LiveApp
     from engine.serving.processes import ServeProcesses
 
 INCIDENT = "five-pm-fanout"
 FULL_S = 180.0
-HEADLESS_EVERY_S = 10.0
 LOOK_S = 0.5  # how often a death among the processes is looked for
 # What shapes a play has no part in a recording, and the other way round.
 LIVE_ONLY = ("as_json", "policy", "duration", "scenario", "model", "port")
 REPLAY_ONLY = ("speed",)
-RECENT_S = 20.0  # two buckets without harm and the screen is quiet again
 
 
 class Finite(click.FloatRange):
@@ -49,7 +46,7 @@ class Finite(click.FloatRange):
 
 
 @click.command()
-@click.option("--headless", is_flag=True, help="Plain lines instead of the live table.")
+@click.option("--headless", is_flag=True, help="Plain lines instead of the console.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")
 @click.option(
     "--policy",
@@ -101,7 +98,7 @@ def demo(
     """One command to an explained incident.
 
     Four tenants with twelve LoRA adapters share a small real model. At five o'clock acme fans out
-    long contexts; under FCFS the others miss their targets, and the table says behind whom they
+    long contexts; under FCFS the others miss their targets, and the console says behind whom they
     wait. Then the same arrivals come again under VTC. About four minutes on two cores.
 
     \b
@@ -171,7 +168,7 @@ def _run(script: Script, interactive: bool, say: Say) -> Played:
     )
     with serve:
         say(f"serving {script.model} for {len(keys)} tenants at {serve.url}")
-        say(f"Every tenant and column, and back in time: {console_command(serve.store_address)}")
+        say(f"The same console from another terminal: {console_command(serve.store_address)}")
         director = Director(script, serve, keys)
         failure: list[BaseException] = []
 
@@ -182,14 +179,13 @@ def _run(script: Script, interactive: bool, say: Say) -> Played:
                 failure.append(e)
 
         thread = threading.Thread(target=work, name="director")
-        watch = _watch_live if interactive else _watch_lines
         thread.start()
         over = threading.Event()
         threading.Thread(
             target=stop_at_failure, args=(serve, director, over), name="guard", daemon=True
         ).start()
         try:
-            watch(director, serve, thread, say)
+            _watch(director, serve, thread, interactive, say)
         finally:
             over.set()
             director.stop()
@@ -217,55 +213,24 @@ def stop_at_failure(serve: ServeProcesses, director: Director, over: threading.E
             return
 
 
-def _feed(director: Director, serve: ServeProcesses) -> Any:
-    from console.feed import SourceFeed
-    from console.judge import LiveJudge
-    from telemetry.source import open_source
-
-    return SourceFeed(
-        open_source(serve.store_address),
-        window_s=30,
-        judge=LiveJudge(recent_s=RECENT_S),
-        phase=lambda: director.phase,
-    )
-
-
-def _watch_live(
-    director: Director, serve: ServeProcesses, thread: threading.Thread, say: Say
+def _watch(
+    director: Director, serve: ServeProcesses, thread: threading.Thread, interactive: bool, say: Say
 ) -> None:
-    from console.live import LiveApp
+    """In the console, whose operator's keys work on this very engine, or as plain lines."""
+    from console.command import opening
+    from console.demo import watch
+    from console.sight import LiveEdge
 
-    app: LiveApp = LiveApp(_feed(director, serve), director)
+    opened = opening(serve.store_address)
+    feed = watch.sight(opened, LiveEdge(), phase=lambda: director.phase)
+    if not interactive:
+        watch.watch_lines(feed, director, thread, say)
+        return
+    from console.act.desk import Desk
+    from console.act.door import AdminDoor
 
-    def leave() -> None:
-        thread.join()
-        app.call_from_thread(app.exit)
-
-    threading.Thread(target=leave, name="curtain", daemon=True).start()
-    app.show()
-
-
-def _watch_lines(
-    director: Director, serve: ServeProcesses, thread: threading.Thread, say: Say
-) -> None:
-    from console.lines import glyphs_for
-    from console.text import render_text, summary_line
-
-    feed = _feed(director, serve)
-    glyphs = glyphs_for(sys.stdout.encoding)
-    phase, next_at = None, 0.0
-    while thread.is_alive():
-        thread.join(0.5)
-        if director.phase == phase and time.monotonic() < next_at:
-            continue
-        snapshot = feed.snapshot()
-        if director.phase != phase:
-            phase = director.phase
-            say(f"== {phase}")
-        elif snapshot.tenants:
-            say(render_text(snapshot, glyphs=glyphs))
-            say(summary_line(snapshot))
-        next_at = time.monotonic() + HEADLESS_EVERY_S
+    desk = Desk([AdminDoor(serve.admin_address)], store=serve.store_address)
+    watch.watch_screen(watch.screen(feed, director.switch_policy, desk), thread)
 
 
 def _close(script: Script, played: Played, as_json: bool) -> None:
@@ -281,6 +246,7 @@ def _close(script: Script, played: Played, as_json: bool) -> None:
                     "incident": played.incident,
                     "acts": [a.as_json() for a in played.acts],
                     "errors": played.errors,
+                    "refused": played.refused,
                     "next": commands,
                 },
                 indent=2,
@@ -290,6 +256,8 @@ def _close(script: Script, played: Played, as_json: bool) -> None:
         click.echo("")
         for line in result.side_by_side(played.acts):
             click.echo(line)
+        if played.refused:
+            click.echo(f"refused by limits that were set meanwhile (429): {played.refused}")
         for error in played.errors[:3]:
             click.echo(f"a request failed: {error}")
         if not played.complete:

@@ -17,7 +17,10 @@ from engine.errors import EngineError
 from engine.simulation.workload import Arrival
 
 if TYPE_CHECKING:
+    from engine.serving.load import Seen
     from engine.serving.processes import ServeProcesses
+
+CLOCKS_S = 5.0  # so far the engine's clock and this one's may be apart
 
 
 class Director:
@@ -87,17 +90,18 @@ class Director:
                 incident = asyncio.create_task(self._announce(policy, script.calm_s))
                 sent = await self._send(arrivals, 0.0)
                 incident.cancel()
-                self.played.incident = (began + script.calm_s, time.time())
-                start = began + script.calm_s
-                expected = sum(a.at_s >= script.calm_s for a in sent)
+                start, end = began + script.calm_s, time.time()
+                if end > start:  # else it was left in the calm: there is nothing to explain
+                    self.played.incident = (start, end)
+                sent = [s for s in sent if s.arrival.at_s >= script.calm_s]
             else:
                 await self._enter(f"the same arrivals again under {policy.upper()}")
                 start = time.time()
                 later = [a for a in arrivals if a.at_s >= script.calm_s]
-                expected = len(await self._send(later, script.calm_s))
+                sent = await self._send(later, script.calm_s)
             if self._stop.is_set():
                 return
-            await self._measure(policy, start, expected)
+            await self._measure(policy, start, {s.request_id for s in sent if s.request_id})
         await self._enter("done")
         self.played.complete = True
 
@@ -154,9 +158,9 @@ class Director:
         why = "the same arrivals under another policy"
         await asyncio.to_thread(self._worker.set_policy, policy, who="demo", why=why)
 
-    async def _send(self, arrivals: list[Arrival], offset_s: float) -> list[Arrival]:
-        """Send them all; returns those that the pool took in or refused."""
-        from engine.serving.load import Seen, Target, drive
+    async def _send(self, arrivals: list[Arrival], offset_s: float) -> list[Seen]:
+        """Send them all; returns what became of those that the pool took in or refused."""
+        from engine.serving.load import Target, drive
         from engine.simulation.prompts import prompt
 
         assert self._stop is not None
@@ -168,22 +172,21 @@ class Director:
         )
 
         def note(seen: Seen) -> None:
-            if seen.error:
-                self.played.errors.append(f"{seen.arrival.tenant}: {seen.error}")
+            self.played.note(seen.arrival.tenant, seen.status, seen.error)
 
         seen = await drive(target, arrivals, offset_s, self._stop, note)
-        return [s.arrival for s in seen if s.status]
+        return [s for s in seen if s.status]
 
-    async def _measure(self, policy: str, began: float, expected: int) -> None:
-        """Sum the act up when the store has the rows of all that were sent."""
-        rows: list[Any] = []
+    async def _measure(self, policy: str, began: float, sent: set[str]) -> None:
+        """Sum the act up when the store has the rows of all that were sent in it."""
+        own: list[Any] = []
         for _ in range(30):
-            rows = await asyncio.to_thread(self._rows, "request", began)
-            if len(rows) >= expected:
+            rows = await asyncio.to_thread(self._rows, "request", began - CLOCKS_S)
+            # By name: a calm request that got in late is not one of the act's.
+            own = [r for r in rows if r.request_id in sent]
+            if len(own) >= len(sent):
                 break
             await asyncio.sleep(0.5)
-        # A calm request that got in late is not one of the act's: these are its last `expected`.
-        own = sorted(rows, key=lambda r: r.arrived)[-expected:] if expected else []
         self.played.acts.append(result.act(policy, own, began))
 
     def _rows(self, table: str, began: float = 0.0) -> list[Any]:

@@ -1,43 +1,30 @@
-"""`tenantscope demo --replay`: a recorded run in the live table. No torch, no model, no engine."""
+"""`tenantscope demo --replay`: a recorded run in the console. No torch, no model, no engine."""
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 
-import click
-
 INCIDENT = "five-pm-fanout"
-RECENT_S = 20.0  # as in the demo: its buckets are ten seconds
 
 
 def play_recording(store: Path | None, speed: float, interactive: bool) -> None:
-    """Play the shipped incident, or any store, as if it were live."""
-    from console.judge import LiveJudge
-    from console.replay import ReplayFeed, open_recording, replay_incident
+    """Play the shipped incident, or any store, as if it were live. Raises StoreError where there
+    is no store."""
+    from console.command import opening
+    from console.demo import watch
+    from console.sight import ReplayEdge
 
     if store is None:
-        feed = replay_incident(INCIDENT, speed, judge=LiveJudge(recent_s=RECENT_S))
-    else:
-        feed = ReplayFeed(open_recording(store), speed, judge=LiveJudge(recent_s=RECENT_S))
-    if interactive:
-        from console.live import LiveApp
+        from sample_incidents import incident_path
 
-        LiveApp(feed, no_actions="a recorded run cannot be changed").show()
+        store = incident_path(INCIDENT) / "store"
+    opened = opening(str(store))
+    opened().close()  # a folder that is none is said at once
+    feed = watch.sight(opened, ReplayEdge(speed))
+    if not interactive:
+        watch.play_lines(feed, speed)
         return
-    _play_lines(feed, speed)
+    from console.act.desk import Desk
 
-
-def _play_lines(feed: object, speed: float) -> None:
-    from console.lines import glyphs_for
-    from console.replay import ReplayFeed
-    from console.text import render_text
-
-    assert isinstance(feed, ReplayFeed)
-    glyphs = glyphs_for(sys.stdout.encoding)
-    while True:
-        click.echo(render_text(feed.snapshot(), glyphs=glyphs))
-        if feed.finished:
-            return
-        time.sleep(10 / speed)
+    closed = Desk(closed_why="read-only: a recorded run cannot be changed")
+    watch.watch_screen(watch.screen(feed, None, closed))

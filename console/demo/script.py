@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engine.serving.faults import Faults
 
 FLOOD_TOKENS = 800  # everyday prompts are shorter
+REFUSED = 429
 SCENARIOS = ("fanout", "quiet", "slow", "freeze")
 
 
@@ -64,4 +65,12 @@ class Played:
     acts: list[Act] = field(default_factory=list)
     incident: tuple[float, float] | None = None  # unix seconds of the first act's incident
     errors: list[str] = field(default_factory=list)
+    refused: int = 0  # 429s: the demo has no limits but those that are set while it plays
     complete: bool = False
+
+    def note(self, tenant: str, status: int, error: str | None) -> None:
+        """What became of one request. A refusal is no error: somebody set a limit at the screen."""
+        if status == REFUSED:
+            self.refused += 1
+        elif error:
+            self.errors.append(f"{tenant}: {error}")

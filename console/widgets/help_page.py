@@ -3,6 +3,8 @@ longer than the screen; any other key closes it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from textual import events
@@ -10,21 +12,25 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from console.keys import help_lines
+from console.keys import Key, help_lines
 from console.widgets.lines import Lines
 
 
 class HelpPage(ModalScreen[None]):
-    """Over the picture, which goes on behind it."""
+    """Over the picture, which goes on behind it. `more_keys`: those of the app's own."""
 
     AUTO_FOCUS = "VerticalScroll"  # else the arrows reach nothing
     SCROLLING: ClassVar[frozenset[str]] = frozenset(
         {"up", "down", "pageup", "pagedown", "home", "end"}
     )
 
+    def __init__(self, more_keys: Sequence[Key] = ()) -> None:
+        super().__init__()
+        self._more_keys = more_keys
+
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Lines(help_lines, id="help")
+            yield Lines(partial(help_lines, more=self._more_keys), id="help")
 
     def on_key(self, event: events.Key) -> None:
         if event.key not in self.SCROLLING:

@@ -18,7 +18,7 @@ from textual.widget import Widget
 from console.cells import width as cells_of
 from console.lines import ROLES, Line
 
-TINTS = ("hurt", "named", "head", "verdict")
+TINTS = ("hurt", "named", "head", "verdict", "cursor")
 
 Draw = Callable[[int, int], Sequence[Line]]
 

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.admin.overlay import ChangeRefused, Overlay
+from engine.admin.errors import ChangeRefused, GivenUp, VersionMoved
+from engine.admin.overlay import Overlay
 from engine.config import Settings
-from engine.errors import EngineError
 
 DEFAULT_TTL_S = 3_600.0
 LONGEST_TTL_S = 366 * 86_400.0
 LONGEST_TEXT = 500
 
 
-class VersionMoved(EngineError):
-    """Somebody else has changed something since the caller looked."""
-
-
-class WorkerSilent(EngineError):
-    """The pool's worker does not answer. Trying later can help."""
-
-    exit_code = 3
-
-
-class FrontSilent(EngineError):
-    """The HTTP loop is stuck. Trying later can help."""
-
-    exit_code = 3
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What every act says beside what it is."""
+    """What every act says beside what it is. `wanted` False: whoever asked has given up."""
 
     who: str
     why: str = ""
@@ -42,11 +31,30 @@ class Act:
     dry_run: bool = False
     engine: str = ""
     pool: str = ""
+    wanted: Callable[[], bool] = field(default=_always, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one worker said to an act, or why it said nothing (`silent`). `owed`: it is told once
+    more, when it answers."""
+
+    pool: str
+    replica: int
+    ok: bool
+    detail: str
+    silent: bool = False
+    owed: bool = False
+
+    @property
+    def refused(self) -> bool:
+        return not self.ok and not self.silent
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of an act. `ok` False: the engine refused it, and `detail` says why."""
+    """What became of an act. `ok` False: a worker refused it, nothing has changed, and `detail`
+    says why. `said`: the workers it concerned, in the order they were told."""
 
     version: int
     dry_run: bool
@@ -54,18 +62,26 @@ class Done:
     until_unix_s: float | None
     ok: bool
     detail: str
+    said: tuple[Said, ...] = ()
+
+
+def label(pool: str, replica: int, several: frozenset[str]) -> str:
+    """What a person calls a worker: POOL, or POOL/2 for the second of several."""
+    return f"{pool}/{replica + 1}" if pool in several else pool
 
 
 def check(act: Act, settings: Settings, overlay: Overlay) -> None:
-    """Scope, words and version. Raises ChangeRefused, VersionMoved."""
+    """Scope, words and version. Raises ChangeRefused, VersionMoved, GivenUp."""
+    if not act.wanted():
+        raise GivenUp("whoever asked did not wait for it: nothing was changed")
     if act.engine and act.engine != settings.engine:
         raise ChangeRefused(
             f"engine {act.engine!r}: this is {settings.engine!r}; nothing was changed"
         )
-    if act.pool and act.pool != settings.pool:
-        raise ChangeRefused(
-            f"pool {act.pool!r}: this engine serves {settings.pool!r}; nothing was changed"
-        )
+    pools = [p.name for p in settings.all_pools()]
+    if act.pool and act.pool not in pools:
+        there = ", ".join(map(repr, pools))
+        raise ChangeRefused(f"pool {act.pool!r}: this engine serves {there}; nothing was changed")
     for name, text in (("who", act.who), ("reason", act.why)):
         if len(text) > LONGEST_TEXT or not text.isprintable():
             raise ChangeRefused(
@@ -79,6 +95,17 @@ def check(act: Act, settings: Settings, overlay: Overlay) -> None:
         by = f" (last: {last.what}, by {last.who})" if last is not None else ""
         raise VersionMoved(
             f"version {act.if_version} is no longer in force, {version} is{by}: look again"
+        )
+
+
+def within(act: Act, pools: frozenset[str]) -> None:
+    """Whether the act stays in the pool it was asked for. Raises ChangeRefused."""
+    beside = sorted(pools - {act.pool})
+    if act.pool and beside:
+        also = ", ".join(map(repr, beside))
+        raise ChangeRefused(
+            f"pool {act.pool!r}: this concerns pool {also}; nothing was changed. Leave out "
+            "--on-pool if that is meant"
         )
 
 
@@ -120,6 +147,6 @@ def confined(folder: str, settings: Settings, config: Path | None) -> str:
     except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
         raise ChangeRefused(f"folder {folder!r} is no path") from None
     if not any(path.is_relative_to(root) for root in roots):
-        within = ", ".join(sorted({str(r) for r in roots}))
-        raise ChangeRefused(f"folder {folder!r} is outside of where adapters may be: {within}")
+        roofs = ", ".join(sorted({str(r) for r in roots}))
+        raise ChangeRefused(f"folder {folder!r} is outside of where adapters may be: {roofs}")
     return str(path)

@@ -6,80 +6,14 @@ cannot be, 3 nobody answers (trying again can help). stdout is data, stderr narr
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from engine.admin.cli_options import acting, connect
+
 if TYPE_CHECKING:
     from engine.admin.words import Target
-
-F = Callable[..., Any]
-
-
-def _connect(command: F) -> F:
-    return click.option(
-        "--connect",
-        "addresses",
-        metavar="ADDR",
-        multiple=True,
-        help="The operator's address: unix:/path/admin.sock or host:port; several times for "
-        "several engines. Default: TENANTSCOPE_ADMIN, else the one engine that runs here.",
-    )(click.option("--json", "as_json", is_flag=True, help="JSON.")(command))
-
-
-def _acting(command: F) -> F:
-    """The options of every act; the command gets them as one `target`."""
-
-    @functools.wraps(command)
-    def run(
-        addresses: tuple[str, ...],
-        who: str | None,
-        reason: str,
-        if_version: int,
-        ttl: str | None,
-        permanent: bool,
-        dry_run: bool,
-        engine: str,
-        on_pool: str,
-        as_json: bool,
-        **own: Any,
-    ) -> None:
-        from engine.admin.words import Target, seconds, whoever
-        from telemetry.proto import tenantscope_pb2 as pb
-
-        act = pb.Act(
-            who=who or whoever(),
-            why=reason,
-            if_version=if_version,
-            ttl_s=0.0 if ttl is None else seconds(ttl),
-            permanent=permanent,
-            dry_run=dry_run,
-            engine=engine,
-            pool=on_pool,
-        )
-        command(Target(addresses, act, as_json), **own)
-
-    options = [
-        click.option("--dry-run", is_flag=True, help="Say what it would do, and do nothing."),
-        click.option("--reason", default="", metavar="TEXT", help="Why; written down beside it."),
-        click.option("--ttl", metavar="SPAN", help="Until it reverts: 90s, 30m, 4h. Default 1h."),
-        click.option("--permanent", is_flag=True, help="Never revert; needs --reason."),
-        click.option(
-            "--if-version",
-            type=click.IntRange(0),
-            default=0,
-            help="Refuse when another version is in force than the one you looked at.",
-        ),
-        click.option("--who", metavar="NAME", help="Who does it. Default: you at this machine."),
-        click.option("--engine", default="", metavar="NAME", help="Only if it is this engine."),
-        click.option("--on-pool", default="", metavar="NAME", help="Only if it is this pool."),
-    ]
-    decorated: F = run
-    for option in reversed(options):
-        decorated = option(decorated)
-    return _connect(decorated)
 
 
 @click.group()
@@ -102,12 +36,12 @@ def admin() -> None:
 
 @admin.group()
 def tenant() -> None:
-    """A tenant's limits, weight and tier; drain it, preempt its excess."""
+    """A tenant's limits, weight and tier; its pool; drain it, preempt its excess."""
 
 
 @tenant.command("show")
 @click.argument("name", required=False)
-@_connect
+@connect
 def show(name: str | None, addresses: tuple[str, ...], as_json: bool) -> None:
     """What holds for every tenant, or for one, and what is left of it.
 
@@ -134,8 +68,7 @@ def show(name: str | None, addresses: tuple[str, ...], as_json: bool) -> None:
 @click.option("--concurrency", metavar="N", help="Under way at once; 0 = blocked, none = no limit.")
 @click.option("--weight", metavar="X", help="Its share against the others'.")
 @click.option("--tier", metavar="TIER", help="normal, low, lowest or a number; lower goes first.")
-@click.option("--pool", metavar="POOL", help="Another pool, where there is more than one.")
-@_acting
+@acting
 def set_(target: Target, name: str, **values: str | None) -> None:
     """Change a tenant's limits, weight or tier. What is under way goes on.
 
@@ -156,7 +89,7 @@ def _on_tenant(method: str, name: str, target: Target) -> None:
 
 @tenant.command()
 @click.argument("name")
-@_acting
+@acting
 def drain(target: Target, name: str) -> None:
     """Let nothing new of a tenant in; what it has under way ends by itself.
 
@@ -168,7 +101,7 @@ def drain(target: Target, name: str) -> None:
 
 @tenant.command()
 @click.argument("name")
-@_acting
+@acting
 def resume(target: Target, name: str) -> None:
     """End a drain.
 
@@ -180,7 +113,24 @@ def resume(target: Target, name: str) -> None:
 
 @tenant.command()
 @click.argument("name")
-@_acting
+@click.option("--pool", required=True, metavar="POOL", help="Whose workers serve it from now on.")
+@acting
+def move(target: Target, name: str, pool: str) -> None:
+    """Have another pool serve a tenant: what comes goes there, what is under way ends where it is.
+
+    Its limits and what is left of them go with it.
+
+    \b
+      tenantscope admin tenant move acme --pool gold --ttl 4h --reason "launch day"
+    """
+    from telemetry.proto import tenantscope_pb2 as pb
+
+    target.act("MoveTenant", pb.AdminMoveRequest(act=target.said, tenant=name, pool=pool))
+
+
+@tenant.command()
+@click.argument("name")
+@acting
 def preempt(target: Target, name: str) -> None:
     """Put a tenant's running requests above its fair share back into the queue, once.
 
@@ -208,7 +158,7 @@ def _on_adapter(
 
 
 @adapter.command("list")
-@_connect
+@connect
 def list_adapters(addresses: tuple[str, ...], as_json: bool) -> None:
     """The adapters, where they are and who uses them.
 
@@ -229,7 +179,7 @@ def list_adapters(addresses: tuple[str, ...], as_json: bool) -> None:
 @click.argument("name")
 @click.option("--folder", default="", metavar="DIR", help="Of a new one, as the engine sees it.")
 @click.option("--tenant", "tenants", multiple=True, help="Who may name a new one; several times.")
-@_acting
+@acting
 def load(target: Target, name: str, folder: str, tenants: tuple[str, ...]) -> None:
     """Serve an adapter: a new one, or one that was unloaded or left out.
 
@@ -241,7 +191,7 @@ def load(target: Target, name: str, folder: str, tenants: tuple[str, ...]) -> No
 
 @adapter.command()
 @click.argument("name")
-@_acting
+@acting
 def unload(target: Target, name: str) -> None:
     """Let nobody name an adapter; requests that use it end, then it leaves.
 
@@ -253,7 +203,7 @@ def unload(target: Target, name: str) -> None:
 
 @adapter.command()
 @click.argument("name")
-@_acting
+@acting
 def reload(target: Target, name: str) -> None:
     """Read an adapter's folder again. Requests that use the old content end with it.
 
@@ -265,7 +215,7 @@ def reload(target: Target, name: str) -> None:
 
 @adapter.command()
 @click.argument("name")
-@_acting
+@acting
 def pin(target: Target, name: str) -> None:
     """Keep an adapter on the device, used or not.
 
@@ -277,7 +227,7 @@ def pin(target: Target, name: str) -> None:
 
 @adapter.command()
 @click.argument("name")
-@_acting
+@acting
 def unpin(target: Target, name: str) -> None:
     """End a pin.
 
@@ -297,7 +247,7 @@ def request() -> None:
 
 @request.command()
 @click.argument("request_id")
-@_acting
+@acting
 def abort(target: Target, request_id: str) -> None:
     """End a request now; what it gave is charged.
 
@@ -316,7 +266,7 @@ def policy() -> None:
 
 @policy.command("set")
 @click.argument("policy")
-@_acting
+@acting
 def set_policy(target: Target, policy: str) -> None:
     """Put another policy in force from the next step on. Counters go on.
 
@@ -335,7 +285,7 @@ def config() -> None:
 
 @config.command("reload")
 @click.option("--allow-lifts", is_flag=True, help="Limits that the file leaves out are to go.")
-@_acting
+@acting
 def reload_config(target: Target, allow_lifts: bool) -> None:
     """Read the settings file again; operators' changes stay on top until they end.
 
@@ -348,7 +298,25 @@ def reload_config(target: Target, allow_lifts: bool) -> None:
 
 
 @admin.command()
-@_acting
+@connect
+def workers(addresses: tuple[str, ...], as_json: bool) -> None:
+    """The worker processes: which answer, what they have, who is yet to be told what is in force.
+
+    \b
+      tenantscope admin workers
+    """
+    from engine.admin import words
+
+    rows = []
+    for address in words.addresses(addresses):
+        state = words.look(address)
+        rows += [words.worker(state, w) for w in state.workers]
+        words.narrate(state)
+    words.out_rows(rows, words.WORKER_COLUMNS, as_json)
+
+
+@admin.command()
+@acting
 def undo(target: Target) -> None:
     """Take back the last change that is in force, whoever made it.
 
@@ -362,7 +330,7 @@ def undo(target: Target) -> None:
 
 @admin.command()
 @click.option("--all", "every", is_flag=True, help="Also what is over, undone or was done once.")
-@_connect
+@connect
 def changes(every: bool, addresses: tuple[str, ...], as_json: bool) -> None:
     """What operators have changed: what is in force, until when, by whom and why.
 

@@ -1,42 +1,28 @@
-"""The operator's desk: takes an act, judges it, has it done by worker and front, and keeps it.
+"""The operator's desk: every act by name, judged and worded. Owns the settings file's path.
 
-Owns what is in force and in which order that changes: one act at a time. Knows no socket and no
-HTTP: worker and front are two pairs of hands, the clock is passed in. A change is on the disk
-before it is done, and off it again when the worker refuses it.
+Knows no socket and no HTTP; how a change is carried out is `standing`'s, whom it concerns `crew`'s.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from engine.admin import overlay as edits
-from engine.admin.act import Act, Done, WorkerSilent, check, confined, leaves_nothing, until
-from engine.admin.diff import differences, lifted, live_part
-from engine.admin.hands import FrontHands, WorkerHands
-from engine.admin.overlay import ChangeRefused, Edit, InForce, Overlay, served
-from engine.admin.overlay_file import OverlayFile, OverlayLost
-from engine.config import Settings, read_settings
-from engine.config_keeper import lost
-from engine.errors import ConfigError
+from engine.admin import edits
+from engine.admin.act import Act, Done, Said, confined, leaves_nothing, until, within
+from engine.admin.crew import Crew
+from engine.admin.diff import differences
+from engine.admin.errors import ChangeRefused, OverlayLost
+from engine.admin.hands import FrontHands
+from engine.admin.in_force import Edit, InForce, applied, served
+from engine.admin.member import Member
+from engine.admin.overlay import Change, End, Overlay
+from engine.admin.overlay_file import OverlayFile
+from engine.admin.reread import read_again
+from engine.admin.standing import Planned, Standing, State
+from engine.config import Settings
 from telemetry.proto import tenantscope_pb2 as pb
-
-BY_ITSELF = "tenantscope"
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What holds at one instant, read without the lock by whoever only looks."""
-
-    base: Settings
-    overlay: Overlay
-
-    @property
-    def in_force(self) -> InForce:
-        return self.overlay.on(self.base)
 
 
 class AdminDesk:
@@ -47,46 +33,40 @@ class AdminDesk:
         base: Settings,
         kept: OverlayFile,
         overlay: Overlay,
-        worker: WorkerHands,
+        workers: Sequence[Member],
         front: FrontHands,
         now: Callable[[], float],
         config: Path | None = None,
         changed: Callable[[], None] = lambda: None,
+        over: Iterable[Change] = (),
     ) -> None:
-        """`now` is unix time on the engine's clock; `changed` hears that a change may end sooner
-        than was known."""
-        self._state = State(base, overlay)
-        self._started_with = base
-        self._kept = kept
-        self._worker = worker
-        self._front = front
-        self._now = now
+        """`now` is unix time on the engine's clock; `changed` hears that there is something to do
+        sooner than was known; `over`: changes that ended while nobody ran."""
+        crew = Crew(workers, InForce(base))
+        self._standing = Standing(State(base, overlay), kept, crew, front, now, changed, over)
         self._config = config
-        self._changed = changed
-        self._lock = threading.Lock()
-        self._owed = False  # the worker may not be as it should
 
     # -- looking
 
     @property
     def state(self) -> State:
-        return self._state
+        return self._standing.state
 
     @property
     def overlay(self) -> Overlay:
-        return self._state.overlay
+        return self.state.overlay
 
     @property
     def base(self) -> Settings:
-        return self._state.base
+        return self.state.base
 
     @property
     def in_force(self) -> InForce:
-        return self._state.in_force
+        return self.state.in_force
 
-    def look(self) -> pb.OperateReply:
-        """What the worker has: running, waiting, resident. Raises WorkerSilent."""
-        return self._worker.operate(pb.OperateRequest(look="all"))
+    def look(self) -> list[tuple[Member, pb.OperateReply | str]]:
+        """What each worker has: running, waiting, resident; or why it does not say."""
+        return self._standing.crew.look()
 
     # -- changes that can be taken back
 
@@ -94,6 +74,10 @@ class AdminDesk:
         """`cap`: lower only, whatever comes or ends under it."""
         make = edits.cap_edit if cap else edits.tenant_edit
         return self._edit(act, lambda now: make(now, name, words), tenant=name)
+
+    def move(self, act: Act, name: str, pool: str) -> Done:
+        """Requests that come go to the pool, those under way end where they are."""
+        return self._edit(act, lambda now: edits.move_edit(now, name, pool), tenant=name)
 
     def drain(self, act: Act, name: str) -> Done:
         return self._edit(
@@ -110,7 +94,7 @@ class AdminDesk:
         return self._edit(act, lambda now: edits.policy_edit(now, policy))
 
     def load(self, act: Act, name: str, folder: str, tenants: tuple[str, ...]) -> Done:
-        """Without a folder: one that was unloaded, or that the settings name and the worker left
+        """Without a folder: one that was unloaded, or that the settings name and a worker left
         out."""
         if folder:
             path = confined(folder, self.base, self._config)
@@ -138,126 +122,94 @@ class AdminDesk:
 
     def undo(self, act: Act) -> Done:
         """The last change in force, whoever made it."""
-        with self._lock:
-            check(act, self.base, self.overlay)
+        with self._standing.turn(act) as state:
             leaves_nothing(act)
-            found = self.overlay.without_last()
+            found = state.overlay.without_last(self._end(act))
             if found is None:
                 raise ChangeRefused(
                     "nothing to undo: no change is in force (a config reload is taken back by the "
                     "file: put the old one there and reload it)"
                 )
             after, change = found
-            return self._put(act, after, self.base, f"undone: {change.what}", None)
+            return self._standing.put(act, Planned(after, state.base, f"undone: {change.what}"))
 
     # -- the settings file
 
     def reload_config(self, act: Act, allow_lifts: bool) -> Done:
         """Read the settings file again; changes by operators stay on top of it. A limit that the
         file leaves out is taken for an accident unless `allow_lifts`. Raises ChangeRefused."""
-        with self._lock:
-            check(act, self.base, self.overlay)
+        with self._standing.turn(act) as state:
             leaves_nothing(act)
-            if self._config is None:
-                raise ChangeRefused("this engine was started without a settings file to read again")
-            old = self.base
-            try:
-                new = read_settings(self._config).one_pool()
-            except ConfigError as e:
-                raise ChangeRefused(f"{e}; the settings in force stay") from None
-            # The model may have been named on the command line.
-            new, waits = live_part(old, replace(new, model=old.model))
-            why_not = lost(old, new)
-            gone = lifted(old, new)
-            if not why_not and gone and not allow_lifts:
-                why_not = (
-                    f"it leaves out {', '.join(gone)}, and a limit that is left out is no limit: "
-                    "write it, or say --allow-lifts if that is meant"
-                )
-            if why_not:
-                raise ChangeRefused(f"{self._config}: {why_not}; the settings in force stay")
-            lines = differences(old, new)
-            what = f"settings read again: {'; '.join(lines) or 'nothing is different'}"
-            if waits:
-                what += f"; only a restart will change {', '.join(waits)}"
-            if not lines:
-                return Done(self.overlay.version, act.dry_run, what, None, True, "as it was")
-            after = replace(self.overlay, version=self.overlay.version + 1)
-            return self._put(act, after, new, what, None, note=True)
+            found = read_again(self._config, state.base, allow_lifts)
+            if found.is_same:
+                version = state.overlay.version
+                return Done(version, act.dry_run, found.what, None, True, "as it was")
+            after = replace(state.overlay, version=state.overlay.version + 1)
+            plan = Planned(after, found.settings, found.what, note=True)
+            return self._standing.put(act, plan)
 
     # -- acts that leave nothing to take back
 
     def preempt(self, act: Act, name: str) -> Done:
-        if self.in_force.settings.tenant(name) is None:
-            raise ChangeRefused(f"tenant {name!r} is not in the settings: see `admin tenant show`")
-        request = pb.OperateRequest(preempt_tenant=name, tenant=name)
-        return self._once(act, request, f"preempt the excess of tenant {name!r}")
+        """In every replica of its pool, each by itself."""
+        with self._standing.turn(act) as state:
+            now = state.in_force
+            edits.known_tenant(now, name)
+            request = pb.OperateRequest(preempt_tenant=name, tenant=name)
+            what = f"preempt the excess of tenant {name!r}"
+            return self._once(act, request, frozenset({now.pool_of(name) or ""}), what)
 
     def abort(self, act: Act, request_id: str) -> Done:
-        request = pb.OperateRequest(abort_request=request_id)
-        return self._once(act, request, f"abort request {request_id!r}")
+        """Wherever it is."""
+        with self._standing.turn(act) as state:
+            request = pb.OperateRequest(abort_request=request_id)
+            pools = frozenset({act.pool} if act.pool else _names(state.base))
+            return self._once(act, request, pools, f"abort request {request_id!r}", first=True)
 
     def reload_adapter(self, act: Act, name: str) -> Done:
-        if all(n != name for n, _ in self.in_force.settings.adapters):
-            raise ChangeRefused(
-                f"adapter {name!r} is not served here: to load it, give --folder and --tenant"
+        """In every pool that serves it: all of them read it, or none serves what is new."""
+        with self._standing.turn(act) as state:
+            settings = served(state.in_force)
+            pools = frozenset(
+                pool
+                for pool in _names(settings)
+                if any(n == name for n, _ in settings.of_pool(pool).adapters)
             )
-        request = pb.OperateRequest(reload_adapter=name, adapter=name)
-        return self._once(act, request, f"read adapter {name!r} again")
+            if not pools:
+                raise ChangeRefused(
+                    f"adapter {name!r} is not served here: to load it, give --folder and --tenant"
+                )
+            request = pb.OperateRequest(reload_adapter=name, adapter=name)
+            return self._once(act, request, pools, f"read adapter {name!r} again", judged=True)
 
     def note(self, act: Act, what: str) -> None:
         """Write down what was not done. Raises OverlayLost."""
-        with self._lock:
-            after = self.overlay.with_note(what, self._now(), act.who, act.why)
-            self._kept.write(after)
-            self._state = State(self.base, after)
+        with self._standing.turn(act):
+            self._standing.remember(act, what)
 
-    # -- time, and the worker's comings
+    # -- time, and workers' comings
 
     def expire(self) -> tuple[str, ...]:
-        """What was to end by now ends; returns what, in words. A worker that is not reached is
-        told when it is back."""
-        with self._lock:
-            after, over = self.overlay.expired(self._now())
-            if not over:
-                return ()
-            what = "; ".join(c.what for c in over)
-            was, target = self.in_force, after.on(self.base)
-            self._state = State(self.base, after)
-            self._owed = True
-            if _goes(was, target):
-                self._front.apply(served(target))
-            act = Act(BY_ITSELF, "its time is over")
-            with suppress(WorkerSilent):
-                self._owed = not self._tell_worker(act, target, f"over: {what}", lenient=True).ok
-            self._front.apply(served(target))
-            self._kept.write(after)  # last: a full disk must not keep a limit in force
-            return tuple(c.what for c in over)
+        """See `Standing.expire`."""
+        return self._standing.expire()
 
     @property
     def owes(self) -> bool:
-        """Whether the worker is to be told once more (`sync`)."""
-        return self._owed
+        """Whether somebody is to be told once more (`sync`)."""
+        return self._standing.owes
 
     @property
     def next_expiry_s(self) -> float | None:
         return self.overlay.next_expiry_s
 
-    def sync(self) -> tuple[str, ...]:
-        """A worker answers: it is told what is in force, unless it started with just that. Returns
-        the adapters it had to leave out. Raises WorkerSilent, ChangeRefused."""
-        with self._lock:
-            now = self.in_force
-            if not self._owed and now == InForce(self._started_with):
-                return ()
-            act = Act(BY_ITSELF, "changes in force before this start")
-            reply = self._tell_worker(act, now, "changes by operators are taken up", lenient=True)
-            self._owed = False
-            if not reply.ok:
-                raise ChangeRefused(f"the worker does not take what is in force: {reply.detail}")
-            return tuple(reply.left_out)
+    def sync(self, came: Callable[[Member], bool] = lambda member: True) -> tuple[str, ...]:
+        """See `Standing.sync`. `came`: whether a worker began to answer just now."""
+        return self._standing.sync(came)
 
     # -- parts
+
+    def _end(self, act: Act) -> End:
+        return End(self._standing.now(), act.who, act.why)
 
     def _edit(
         self,
@@ -268,14 +220,16 @@ class AdminDesk:
         tenant: str = "",
         adapter: str = "",
     ) -> Done:
-        with self._lock:
-            check(act, self.base, self.overlay)
-            ends = until(act, self._now())
-            now = self.in_force
+        standing = self._standing
+        with standing.turn(act) as state:
+            at = standing.now()
+            ends = until(act, at)
+            now = state.in_force
             edit = make(now)
             words = what or _words(now, edit)
-            after = self.overlay.with_change(edit, words, self._now(), ends, act.who, act.why)
-            return self._put(act, after, self.base, words, ends, tenant=tenant, adapter=adapter)
+            after = state.overlay.with_change(edit, words, at, ends, act.who, act.why)
+            plan = Planned(after, state.base, words, ends, tenant=tenant, adapter=adapter)
+            return standing.put(act, plan)
 
     def _take_back(
         self,
@@ -287,119 +241,65 @@ class AdminDesk:
         tenant: str = "",
         adapter: str = "",
     ) -> Done:
-        with self._lock:
-            check(act, self.base, self.overlay)
+        with self._standing.turn(act) as state:
             leaves_nothing(act)
-            after = self.overlay.without(kind, name)
+            after = state.overlay.without(kind, name, self._end(act))
             if after is None:
                 raise ChangeRefused(nothing)
             what = f"{kind} of {name!r} is over"
-            return self._put(act, after, self.base, what, None, tenant=tenant, adapter=adapter)
+            plan = Planned(after, state.base, what, tenant=tenant, adapter=adapter)
+            return self._standing.put(act, plan)
 
-    def _put(
+    def _once(
         self,
         act: Act,
-        after: Overlay,
-        base: Settings,
+        request: pb.OperateRequest,
+        pools: frozenset[str],
         what: str,
-        ends: float | None,
         *,
-        tenant: str = "",
-        adapter: str = "",
-        note: bool = False,
+        first: bool = False,
+        judged: bool = False,
     ) -> Done:
-        """Have it done. The worker may still refuse; then nothing has changed."""
-        before, now = self._state, self.in_force
-        target = after.on(base)
-        self._front.check(served(target))
-        if note and not act.dry_run:
-            after = after.with_note(what, self._now(), act.who, act.why)
-        if not act.dry_run:
-            self._kept.write(after)
-        # A name that goes is refused at the door before the worker forgets it; one that comes is
-        # let in only when the worker has it.
-        goes = _goes(now, target)
+        """`first`: one worker that does it is enough, the others have nothing to do with it.
+        `judged`: several workers are asked first whether they can."""
+        leaves_nothing(act)
+        within(act, pools)
+        standing, crew = self._standing, self._standing.crew
+        request.who, request.why, request.what = act.who, act.why, what
+        request.dry_run = act.dry_run
+        if judged and not act.dry_run and crew.count(pools) > 1:
+            trial = pb.OperateRequest()
+            trial.CopyFrom(request)
+            trial.dry_run = True
+            said = crew.once(trial, pools)
+            if any(s.refused for s in said):
+                return self._told(act, what, said, ok=False)
+        said = crew.once(request, pools, (lambda reply: reply.ok) if first else None)
+        if first and said[-1].ok:
+            said = said[-1:]
+        ok = any(s.ok for s in said)
+        done = self._told(act, what, said, ok)
+        if not ok or act.dry_run:
+            return done
         try:
-            if goes and not act.dry_run:
-                self._front.apply(served(target))
-            reply = self._tell_worker(act, target, what, tenant=tenant, adapter=adapter)
-        except Exception:
-            self._owed = self._owed or not act.dry_run  # it may have heard, and do it yet
-            self._changed()
-            self._restore(before, act, goes)
-            raise
-        if act.dry_run or not reply.ok:
-            self._restore(before, act, goes)
-            return Done(before.overlay.version, act.dry_run, what, ends, reply.ok, reply.detail)
-        try:
-            self._front.apply(served(target))
-        finally:  # worker and disk have it, whether or not the front has turned yet
-            self._state = State(base, after)
-            self._changed()
-        return Done(after.version, False, what, ends, True, reply.detail)
+            standing.remember(act, f"{what}: {done.detail}")
+        except OverlayLost:  # what is done once cannot be taken back
+            lost_note = f"{done.detail}; done, but the disk took no note of it"
+            return replace(done, detail=lost_note)
+        return done
 
-    def _restore(self, before: State, act: Act, front: bool) -> None:
-        if act.dry_run:
-            return
-        try:
-            self._kept.write(before.overlay)
-        finally:
-            if front:
-                self._front.apply(served(before.in_force))
-
-    def _once(self, act: Act, request: pb.OperateRequest, what: str) -> Done:
-        with self._lock:
-            check(act, self.base, self.overlay)
-            leaves_nothing(act)
-            request.who, request.why, request.what = act.who, act.why, what
-            request.dry_run = act.dry_run
-            reply = self._worker.operate(request)
-            if reply.ok and not act.dry_run:
-                after = self.overlay.with_note(
-                    f"{what}: {reply.detail}", self._now(), act.who, act.why
-                )
-                try:
-                    self._kept.write(after)
-                except OverlayLost:  # what is done once cannot be taken back
-                    reply.detail += "; done, but the disk took no note of it"
-                self._state = State(self.base, after)
-            version = self.overlay.version
-            return Done(version, act.dry_run, what, None, reply.ok, reply.detail)
-
-    def _tell_worker(
-        self,
-        act: Act,
-        target: InForce,
-        what: str,
-        *,
-        tenant: str = "",
-        adapter: str = "",
-        lenient: bool = False,
-    ) -> pb.OperateReply:
-        settings = served(target)
-        bare = replace(settings, tenants=tuple(replace(t, key_sha256=()) for t in settings.tenants))
-        desired = pb.Desired(settings=bare.dump(), pinned=sorted(target.pinned), lenient=lenient)
-        return self._worker.operate(
-            pb.OperateRequest(
-                who=act.who,
-                why=act.why,
-                what=what,
-                dry_run=act.dry_run,
-                desired=desired,
-                tenant=tenant,
-                adapter=adapter,
-            )
-        )
+    def _told(self, act: Act, what: str, said: tuple[Said, ...], ok: bool) -> Done:
+        version = self.overlay.version
+        detail = self._standing.crew.summary(said)
+        return Done(version, act.dry_run, what, None, ok, detail, said)
 
 
-def _goes(was: InForce, now: InForce) -> bool:
-    """Whether an adapter's name is no longer there."""
-    names = {n for n, _ in now.settings.adapters}
-    return any(n not in names for n, _ in was.settings.adapters)
+def _names(settings: Settings) -> tuple[str, ...]:
+    return tuple(p.name for p in settings.all_pools())
 
 
 def _words(now: InForce, edit: Edit) -> str:
-    lines = differences(served(now), served(edits.applied(now, edit)))
+    lines = differences(served(now), served(applied(now, edit)))
     if lines:
         return "; ".join(lines)
     given = ", ".join(f"{k} {v if v is not None else 'none'}" for k, v in edit.values.items())

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, replace
 
-from engine.config import Settings, Slo, Tenant
+from engine.config import Settings, Tenant
 
 _LIFTABLE = ("rpm", "tpm", "concurrency", "queue", "queue_timeout_s", "deadline_s")
 # Of a tenant: made for the life of its queue, or read by the ledger at the start.
-_TENANT_AT_START = ("share_by", "slo", "pool")
+_TENANT_AT_START = ("share_by", "slo")
 _SECRET = "key_sha256"
 _AT_START = (
     "engine", "pool", "model", "dtype", "bucket_s", "provisional_s", "limits", "knobs", "pools",
@@ -38,15 +38,17 @@ def live_part(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
         waits.append("guard")
         settings = replace(settings, guard=old.guard)
     before = {t.name: t for t in old.tenants}
+    pools = {p.name for p in old.all_pools()}
     tenants = []
     for tenant in new.tenants:
         was = before.get(tenant.name)
+        if tenant.pool is not None and tenant.pool not in pools:
+            waits.append(f"pool of tenant {tenant.name!r}")
+            tenant = replace(tenant, pool=None if was is None else was.pool)
         if was is not None:
             late = [k for k in _TENANT_AT_START if getattr(was, k) != getattr(tenant, k)]
             waits += [f"{k} of tenant {tenant.name!r}" for k in late]
             tenant = replace(tenant, **{k: getattr(was, k) for k in late})
-        elif tenant.slo != Slo():
-            waits.append(f"slo of tenant {tenant.name!r}")
         tenants.append(tenant)
     return replace(settings, tenants=tuple(tenants)), waits
 
@@ -63,6 +65,9 @@ def differences(old: Settings, new: Settings) -> list[str]:
     out += [f"tenant {t.name!r} goes" for t in old.tenants if t.name not in after]
     for was, now in _both(old, new):
         changed = list(_tenant_differences(was, now))
+        came, goes_to = old.pool_of(was).name, new.pool_of(now).name
+        if came != goes_to:
+            changed.append(f"moves from pool {came!r} to {goes_to!r}")
         if changed:
             out.append(f"tenant {was.name!r}: {', '.join(changed)}")
     folders, next_folders = dict(old.adapters), dict(new.adapters)
@@ -83,6 +88,8 @@ def _tenant_differences(was: Tenant, now: Tenant) -> Iterator[str]:
             continue
         if f.name == _SECRET:
             yield f"{len(b)} keys instead of {len(a)}" if len(a) != len(b) else "other keys"
+        elif f.name == "pool":
+            continue  # where it is served by that is what counts
         elif f.name == "adapters":
             yield from (f"may name {n!r}" for n in b if n not in a)
             yield from (f"may no longer name {n!r}" for n in a if n not in b)

@@ -2,7 +2,8 @@
 
 Only a holder that is named with strength is capped: `counterfactual`, or `charged` at high
 confidence, with most of the victims' excess, while somebody is hurt enough to page for. A cap
-lowers limits and raises none; at most a few hold at once, so that a wrong verdict empties no pool.
+lowers limits and raises none; at most a few hold at once in a pool, so that a wrong verdict empties
+none. Nobody is capped for a pool that it has been moved away from.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.admin.overlay import InForce, Overlay
+from engine.admin.in_force import InForce
+from engine.admin.overlay import Overlay
 from engine.config import Guard, Tenant
 
 WHO = "guard rail"
@@ -72,7 +74,8 @@ def judge(found: Held, guard: Guard, now: InForce, overlay: Overlay) -> Cap | st
     settings = now.settings
     if not found.live:
         return "the incident is over"
-    if found.pool != settings.pool or found.engine not in ("", settings.engine):
+    here = [p.name for p in settings.all_pools()]
+    if found.pool not in here or found.engine not in ("", settings.engine):
         return f"it is of pool {found.pool!r}, engine {found.engine!r}"
     if found.severity != _PAGE:
         return f"it is no reason to page for ({found.severity})"
@@ -89,6 +92,9 @@ def judge(found: Held, guard: Guard, now: InForce, overlay: Overlay) -> Cap | st
     tenant = settings.tenant(found.tenant)
     if tenant is None:
         return f"{found.tenant!r} is not in the settings"
+    served_by = settings.pool_of(tenant).name
+    if served_by != found.pool:
+        return f"{found.tenant!r} is served by pool {served_by!r} by now"
     if tenant.name in guard.spare:
         return f"{found.tenant!r} is spared by the settings"
     own = [c for c in overlay.changes if c.who == WHO]
@@ -100,7 +106,7 @@ def judge(found: Held, guard: Guard, now: InForce, overlay: Overlay) -> Cap | st
         c.state == "undone" and c.edit.name == tenant.name and c.why.startswith(mark) for c in own
     ):
         return f"an operator took the cap of {found.tenant!r} back"
-    if len(caps) >= MOST_CAPS:
+    if sum(now.pool_of(c.edit.name) == found.pool for c in caps) >= MOST_CAPS:
         return f"{MOST_CAPS} caps hold already"
     words = _lower(guard, tenant)
     if not words:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import grpc
 
-from engine.admin.act import Act, VersionMoved
+from engine.admin.act import Act
 from engine.admin.desk import AdminDesk
+from engine.admin.errors import VersionMoved
 from engine.admin.guard import WHO, Cap, Held, held, judge
 from engine.errors import EngineError
 from telemetry.errors import StoreError

@@ -1,4 +1,4 @@
-"""What the desk has its acts done by: a worker and a front, whichever they are. Owns nothing."""
+"""What the desk has its acts done by: workers and a front, whichever they are. Owns nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from telemetry.proto import tenantscope_pb2 as pb
 class WorkerHands(Protocol):
     def operate(self, request: pb.OperateRequest) -> pb.OperateReply:
         """Raises WorkerSilent."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more is asked."""
         ...
 
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.admin.errors import OverlayLost
 from engine.admin.overlay import Overlay
-from engine.errors import EngineError
 
 NAME = "operator.json"
 _LARGEST = 16 << 20
-
-
-class OverlayLost(EngineError):
-    """The file cannot be read as an overlay, or not be written."""
 
 
 class OverlayFile:

@@ -1,4 +1,4 @@
-"""The operator's door in the front process: its server, its clock, its way to worker and HTTP.
+"""The operator's door in the front process: its server, and its clock.
 
 Owns the gRPC server and one thread that ends changes whose time is over. Nothing here runs on the
 HTTP loop but a few plain writes that it is asked for, and the loop waits for nothing of this.
@@ -7,31 +7,28 @@ HTTP loop but a few plain writes that it is asked for, and the loop waits for no
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import grpc
 
-from engine.admin.act import FrontSilent, WorkerSilent
 from engine.admin.desk import AdminDesk
-from engine.admin.hands import FrontHands
+from engine.admin.errors import OverlayLost
 from engine.admin.listen import AdminListen, NoDoor
-from engine.admin.overlay import Overlay
-from engine.admin.overlay_file import OverlayFile, OverlayLost
+from engine.admin.member import Member
+from engine.admin.overlay import Change, Overlay
+from engine.admin.overlay_file import OverlayFile
+from engine.admin.reach import FrontSide, LoopHands
 from engine.admin.service import AdminService
 from engine.config import Settings
 from engine.errors import EngineError
-from engine.scheduling.quota import QuotaView
-from engine.serving.link import CHANNEL_OPTIONS
 from telemetry.errors import StoreError
-from telemetry.proto import tenantscope_pb2 as pb
-from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
 from telemetry.service import listen, tls
 from telemetry.service.methods import gather
 from telemetry.service.roles import Guard, TokenFile
@@ -43,89 +40,29 @@ _log = logging.getLogger(__name__)
 _THREADS = 4
 _MOST_CALLS = 32  # under way or waiting: one more is told to come again
 _MESSAGE_BYTES = 1 << 20
-_ACT_S = 60.0  # reading an adapter of some gigabytes from a slow disk
-_LOOP_S = 10.0
-_AT_ONCE = 200  # tenants looked at in one turn of the HTTP loop
-_AGAIN_S = 5.0
+_AGAIN_S, _AGAIN_MOST_S = 0.5, 30.0  # between two tries to tell a worker that is silent
 _STOP_S = 0.2  # of each part; the front has more to end than this
 
 
-class FrontSide(FrontHands, Protocol):
-    """What of the front an operator can change, or sees; on the HTTP loop only."""
-
-    def views(self, tenants: Iterable[str]) -> dict[str, QuotaView]: ...
-
-
-class LoopHands:
-    """The front's side, from other threads."""
-
-    def __init__(self, front: FrontSide, loop: asyncio.AbstractEventLoop) -> None:
-        self._front = front
-        self._loop = loop
-
-    def check(self, settings: Settings) -> None:
-        self._front.check(settings)  # touches nothing of the loop's
-
-    def apply(self, settings: Settings) -> None:
-        self._on_loop(lambda: self._front.apply(settings))
-
-    def views(self, tenants: Iterable[str]) -> dict[str, QuotaView]:
-        found: dict[str, QuotaView] = {}
-        rest = iter(tenants)
-        while some := tuple(itertools.islice(rest, _AT_ONCE)):
-            self._on_loop(lambda some=some: found.update(self._front.views(some)))  # type: ignore[misc]
-        return found
-
-    def _on_loop(self, call: Callable[[], None]) -> None:
-        async def run() -> None:
-            call()
-
-        try:
-            asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_S)
-        except TimeoutError:  # it stays in the loop's queue, in its order
-            raise FrontSilent(
-                f"the front has not turned within {_LOOP_S:g} s; it does as it was told when it "
-                "does: look what is in force before you try again"
-            ) from None
-
-
-class WorkerWire:
-    """The worker's side: one small call an act."""
-
-    def __init__(self, address: str, timeout_s: float = _ACT_S) -> None:
-        self._address = address
-        self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = pb_grpc.WorkerStub(self._channel)  # type: ignore[no-untyped-call]
-
-    def operate(self, request: pb.OperateRequest) -> pb.OperateReply:
-        """Raises WorkerSilent, EngineError."""
-        try:
-            reply: pb.OperateReply = self._stub.Operate(request, timeout=self._timeout_s)
-            return reply
-        except grpc.RpcError as e:
-            if e.code() is grpc.StatusCode.ABORTED:
-                raise WorkerSilent(e.details()) from None
-            raise WorkerSilent(
-                f"the pool's worker does not answer ({e.code().name.lower()}): see whether it "
-                "runs, then look what is in force before you try again"
-            ) from None
-
-    def close(self) -> None:
-        self._channel.close()
-
-
-def read_overlay(kept: OverlayFile, now_unix_s: float) -> tuple[Overlay, str]:
-    """What is in force of a file, and a sentence about what went wrong with it, or "". A file that
-    is no overlay is moved aside: it must not keep an engine from serving."""
+def read_overlay(kept: OverlayFile, now_unix_s: float) -> tuple[Overlay, tuple[Change, ...], str]:
+    """What is in force of a file, what of it ended while nobody ran, and a sentence about what went
+    wrong with it, or "". A file that is no overlay is moved aside: it must not keep an engine from
+    serving."""
     try:
-        return kept.read().expired(now_unix_s)[0], ""
+        found = kept.read()
     except OverlayLost as e:
         try:
             aside = f"it lies at {kept.set_aside()} now"
         except OSError as why:
             aside = f"it stays where it is ({why.strerror})"
-        return Overlay(), f"operators' changes are not in force: {e}; {aside}"
+        return Overlay(), (), f"operators' changes are not in force: {e}; {aside}"
+    overlay, trouble = found.after_restart(now_unix_s), ""
+    if overlay != found:  # else the next start would count the same seconds once more
+        try:
+            kept.write(overlay)
+        except OverlayLost as e:
+            trouble = f"{e}; the clock was set back, and changes end as it was right before"
+    return *overlay.expired(now_unix_s), trouble
 
 
 class AdminRoom:
@@ -137,12 +74,14 @@ class AdminRoom:
         base: Settings,
         kept: OverlayFile,
         overlay: Overlay,
-        worker_address: str,
+        workers: Sequence[Member],
         now: Callable[[], float],
         config: Path | None,
         store_address: str = "",
+        over: Sequence[Change] = (),
     ) -> None:
-        """`store_address`: whose incidents the guard rails look at; without it there are none."""
+        """`over`: changes that ended while nobody ran; they are written down when a worker answers.
+        `store_address`: whose incidents the guard rails look at; without it there are none."""
         self._store_address = store_address
         self._guard: GuardWatch | None = None
         self._where = where
@@ -151,10 +90,12 @@ class AdminRoom:
         self._overlay = overlay
         self._now = now
         self._config = config
-        self._worker = WorkerWire(worker_address)
+        self._over = over
+        self._workers = tuple(workers)
         self._wake = threading.Event()
         self._closing = False
-        self._sync = False
+        # Pool and replica of workers that began to answer; each of its few calls is whole.
+        self._came: deque[tuple[str, int]] = deque()
         self._thread: threading.Thread | None = None
         self._server: grpc.Server | None = None
         self._desk: AdminDesk | None = None
@@ -173,11 +114,12 @@ class AdminRoom:
             self._base,
             self._kept,
             self._overlay,
-            self._worker,
+            self._workers,
             hands,
             self._now,
             self._config,
             changed=self._wake.set,
+            over=self._over,
         )
         self._server = _serve(self._where, self._desk, hands)
         self._thread = threading.Thread(target=self._watch, name="admin-clock", daemon=True)
@@ -188,9 +130,11 @@ class AdminRoom:
             self._guard = GuardWatch(self._store_address, self._desk, self._now)
             self._guard.start()
 
-    def worker_up(self) -> None:
-        """A worker answers; it is told what is in force. Any thread, at once."""
-        self._sync = True
+    def worker_up(self, pool: str | None = None, replica: int = 0) -> None:
+        """A worker answers (without a pool: any of them may); it is told what is in force. Any
+        thread, at once."""
+        everybody = [(m.pool, m.replica) for m in self._workers]
+        self._came.extend(everybody if pool is None else [(pool, replica)])
         self._wake.set()
 
     def close(self) -> None:
@@ -201,42 +145,43 @@ class AdminRoom:
             self._guard.close()
         if self._server is not None:
             self._server.stop(_STOP_S).wait(2 * _STOP_S)
-        self._worker.close()
+        for member in self._workers:
+            member.hands.close()
         if self._thread is not None:
             self._thread.join(2 * _STOP_S)
 
     def _watch(self) -> None:
-        said = ""
+        said, again_s = "", _AGAIN_S
         while not self._closing:
-            due = self.desk.next_expiry_s
-            pause = None if due is None else max(0.0, due - self._now())
-            if self._sync or self.desk.owes:
-                pause = 0.0
-            self._wake.wait(pause)
+            self._wake.wait(0.0 if self._came or self.desk.owes else self._until_due_s())
             self._wake.clear()
             if self._closing:
                 return
+            if self._came:  # the wire to it may still be in the pause after a failure
+                again_s = _AGAIN_S
             try:
                 self._turn()
-                said = ""
+                said, again_s = "", _AGAIN_S
             except Exception as e:  # the clock must not end with one bad turn
                 if str(e) != said:
                     said = str(e)
-                    _log.error("operators' changes: %s", e)
-                self._wake.wait(_AGAIN_S)
+                    _log.error("operators' changes: %s; it is tried again", e)
+                due_s = self._until_due_s()
+                self._wake.wait(again_s if due_s is None else max(0.5, min(again_s, due_s)))
+                again_s = min(2 * again_s, _AGAIN_MOST_S)
+
+    def _until_due_s(self) -> float | None:
+        due = self.desk.next_expiry_s
+        return None if due is None else max(0.0, due - self._now())
 
     def _turn(self) -> None:
         # First what is over: a worker that is silent keeps no limit in force at the door.
         for what in self.desk.expire():
             _log.warning("over: %s", what)
-        if self._sync or self.desk.owes:
-            self._sync = False
-            try:
-                for name in self.desk.sync():
-                    _log.error("adapter %r is left out: its folder is refused", name)
-            except WorkerSilent:
-                self._sync = True
-                raise
+        if self._came or self.desk.owes:
+            came = {self._came.popleft() for _ in range(len(self._came))}
+            for name in self.desk.sync(lambda m: (m.pool, m.replica) in came):
+                _log.error("adapter %r is left out: its folder is refused", name)
 
 
 def _serve(where: AdminListen, desk: AdminDesk, hands: LoopHands) -> grpc.Server:

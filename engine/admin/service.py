@@ -12,12 +12,12 @@ from typing import Protocol
 
 import grpc
 
-from engine.admin.act import Act, Done, FrontSilent, VersionMoved, WorkerSilent
+from engine.admin.act import Act, Done
 from engine.admin.client import LATER
 from engine.admin.desk import AdminDesk
-from engine.admin.overlay import CHANGEABLE, ChangeRefused, served
+from engine.admin.errors import ChangeRefused, FrontSilent, GivenUp, VersionMoved, WorkerSilent
+from engine.admin.showing import shown
 from engine.between_steps import StepStuck
-from engine.config import Settings, Tenant
 from engine.errors import ConfigError, EngineError
 from engine.scheduling.quota import QuotaView
 from telemetry.proto import tenantscope_pb2 as pb
@@ -27,9 +27,9 @@ from telemetry.service.roles import Finder, Role, bearer
 
 SERVICE = "tenantscope.v1.Admin"
 _METHODS = (
-    "Show", "SetTenant", "DrainTenant", "ResumeTenant", "PreemptTenant", "LoadAdapter",
-    "UnloadAdapter", "ReloadAdapter", "PinAdapter", "UnpinAdapter", "AbortRequest", "SetPolicy",
-    "ReloadConfig", "Undo",
+    "Show", "SetTenant", "DrainTenant", "ResumeTenant", "PreemptTenant", "MoveTenant",
+    "LoadAdapter", "UnloadAdapter", "ReloadAdapter", "PinAdapter", "UnpinAdapter", "AbortRequest",
+    "SetPolicy", "ReloadConfig", "Undo",
 )  # fmt: skip
 ROLES = {f"/{SERVICE}/{method}": Role.OPERATOR for method in _METHODS}
 _log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ _CODES = (
     (WorkerSilent, grpc.StatusCode.UNAVAILABLE),
     (StepStuck, grpc.StatusCode.UNAVAILABLE),
     (FrontSilent, grpc.StatusCode.UNAVAILABLE),
+    (GivenUp, grpc.StatusCode.CANCELLED),
 )
 
 
@@ -69,44 +70,15 @@ class AdminService(pb_grpc.AdminServicer):
         self, request: pb.AdminShowRequest, context: grpc.ServicerContext
     ) -> pb.AdminShowReply:
         desk = self._desk
-        state = desk.state  # one look: rows and version must be of the same instant
-        now, overlay = state.in_force, state.overlay
-        settings = now.settings
-        reply = pb.AdminShowReply(
-            engine=settings.engine,
-            pool=settings.pool,
-            version=overlay.version,
-            policy=settings.policy,
-        )
+        state = desk.state
+        looked = desk.look()
         try:
-            worker = desk.look()
-            reply.policy_version = worker.policy_version
-            reply.adapters.extend(worker.adapters)
-            present = {t.tenant: t for t in worker.tenants}
+            levels = self._levels.views(t.name for t in state.in_force.settings.tenants)
         except EngineError as e:
-            reply.worker, present = str(e), {}
-        try:
-            levels = self._levels.views(t.name for t in settings.tenants)
-        except EngineError as e:
-            reply.worker, levels = reply.worker or str(e), {}
-        for tenant in served(now).tenants:
-            row = _row(tenant, state.base, levels.get(tenant.name))
-            row.draining = tenant.name in now.draining
-            there = present.get(tenant.name)
-            if there is not None:
-                row.running, row.waiting = there.running, there.waiting
-            reply.tenants.append(row)
-        for c in overlay.changes:
-            reply.changes.add(
-                number=c.number,
-                at_unix_s=c.at_unix_s,
-                until_unix_s=c.until_unix_s or 0.0,
-                who=c.who,
-                why=c.why,
-                what=c.what,
-                state=c.state,
-            )
-        return reply
+            reply = shown(state, looked, {})
+            reply.worker = reply.worker or str(e)
+            return reply
+        return shown(state, looked, levels)
 
     # -- acts
 
@@ -132,6 +104,13 @@ class AdminService(pb_grpc.AdminServicer):
         self, request: pb.AdminTenantRequest, context: grpc.ServicerContext
     ) -> pb.AdminReply:
         return self._do(request.act, context, lambda a: self._desk.preempt(a, request.tenant))
+
+    def MoveTenant(
+        self, request: pb.AdminMoveRequest, context: grpc.ServicerContext
+    ) -> pb.AdminReply:
+        return self._do(
+            request.act, context, lambda a: self._desk.move(a, request.tenant, request.pool)
+        )
 
     def LoadAdapter(
         self, request: pb.AdminAdapterRequest, context: grpc.ServicerContext
@@ -200,8 +179,9 @@ class AdminService(pb_grpc.AdminServicer):
             begins = LATER if code is grpc.StatusCode.UNAVAILABLE else ""
             context.abort(code, f"{begins}{e}"[:_LONGEST_NO])
         settings = self._desk.base
+        pools = dict.fromkeys(s.pool for s in done.said) or (p.name for p in settings.all_pools())
         result = pb.EngineResult(
-            engine=settings.engine, pool=settings.pool, ok=done.ok, detail=done.detail
+            engine=settings.engine, pool=", ".join(pools), ok=done.ok, detail=done.detail
         )
         return pb.AdminReply(
             version=done.version,
@@ -209,6 +189,12 @@ class AdminService(pb_grpc.AdminServicer):
             effect=done.effect,
             until_unix_s=done.until_unix_s or 0.0,
             results=[result],
+            workers=[
+                pb.WorkerResult(
+                    pool=s.pool, replica=s.replica, ok=s.ok, detail=s.detail, owed=s.owed
+                )
+                for s in done.said
+            ],
         )
 
     def _act(self, act: pb.Act, context: grpc.ServicerContext) -> Act:
@@ -221,6 +207,7 @@ class AdminService(pb_grpc.AdminServicer):
             dry_run=act.dry_run,
             engine=act.engine,
             pool=act.pool,
+            wanted=context.is_active,
         )
 
     def _who(self, said: str, context: grpc.ServicerContext) -> str:
@@ -231,21 +218,3 @@ class AdminService(pb_grpc.AdminServicer):
         grant = self._tokens.find(token) if token is not None else None
         note = grant.note if grant is not None and grant.note else "unnamed"
         return f"{said} (token {note})" if said else f"token {note}"
-
-
-def _row(tenant: Tenant, base: Settings, view: QuotaView | None) -> pb.AdminTenant:
-    was = base.tenant(tenant.name)
-    changed = [k for k in CHANGEABLE if was is None or getattr(was, k) != getattr(tenant, k)]
-    return pb.AdminTenant(
-        tenant=tenant.name,
-        rpm=tenant.rpm,
-        tpm=tenant.tpm,
-        concurrency=tenant.concurrency,
-        weight=tenant.weight,
-        tier=tenant.tier,
-        rpm_left=None if view is None else view.rpm_level,
-        tpm_left=None if view is None else view.tpm_level,
-        under_way=0 if view is None else view.concurrency,
-        overridden=changed,
-        adapters=tenant.adapters,
-    )

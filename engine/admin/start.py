@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from engine.admin.in_force import served
 from engine.admin.listen import AdminListen
-from engine.admin.overlay import served
+from engine.admin.member import Member
 from engine.admin.overlay_file import OverlayFile
+from engine.admin.reach import WorkerWire
 from engine.admin.room import AdminRoom, read_overlay
 from engine.config import Settings
-from engine.serving.launch import AdminLaunch, Launch
+from engine.serving.launch import AdminLaunch, Launch, WorkerPlace
+from engine.serving.workers import names
 
 _log = logging.getLogger(__name__)
 
@@ -20,9 +23,9 @@ def open_room(
     launch: Launch, admin: AdminLaunch, now: Callable[[], float]
 ) -> tuple[AdminRoom, Settings]:
     """The room, and the settings with what operators have changed on top: with these the front
-    begins; the worker is told of them when it answers."""
+    begins; the workers are told of them when they answer."""
     kept = OverlayFile(Path(admin.kept))
-    overlay, trouble = read_overlay(kept, now())
+    overlay, over, trouble = read_overlay(kept, now())
     if trouble:
         _log.error("%s", trouble)
     where = AdminListen(admin.address, admin.tls_cert, admin.tls_key, admin.tokens)
@@ -32,9 +35,18 @@ def open_room(
         launch.settings,
         kept,
         overlay,
-        launch.worker_address,
+        members(launch.workers),
         now,
         config,
         launch.store_address,
+        over,
     )
     return room, served(overlay.on(launch.settings))
+
+
+def members(places: Sequence[WorkerPlace]) -> tuple[Member, ...]:
+    """Every worker with a wire to it."""
+    return tuple(
+        Member(place.pool, place.replica, WorkerWire(place.address, name))
+        for place, name in zip(places, names(places), strict=True)
+    )

@@ -11,25 +11,27 @@ import json
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from engine.admin.act import label
 from engine.admin.client import AdminClient
+from engine.admin.edits import TIERS
 from engine.admin.listen import find
-from engine.admin.overlay import TIERS
 from engine.errors import EngineError
 from telemetry.plain import cells, clip, safe
 from telemetry.proto import tenantscope_pb2 as pb
 
 TENANT_COLUMNS = (
-    "tenant", "rpm", "tpm", "concurrency", "weight", "tier", "rpm_left", "tpm_left", "under_way",
-    "running", "waiting", "state",
+    "tenant", "pool", "rpm", "tpm", "concurrency", "weight", "tier", "rpm_left", "tpm_left",
+    "under_way", "running", "waiting", "state",
 )  # fmt: skip
-ADAPTER_COLUMNS = ("adapter", "hash", "pages", "place", "requests", "pinned")
+ADAPTER_COLUMNS = ("adapter", "worker", "hash", "pages", "place", "requests", "pinned")
+WORKER_COLUMNS = ("worker", "running", "waiting", "state")  # policy_version: of one run, JSON
 CHANGE_COLUMNS = ("number", "at", "until", "who", "what", "why", "state")
 _WIDEST = 60
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
@@ -97,6 +99,7 @@ class Target:
                         "effect": reply.effect,
                         "until": _iso(reply.until_unix_s),
                         "version": reply.version,
+                        "workers": [_said(w) for w in reply.workers],
                     }
                 )
         if self.as_json:
@@ -117,11 +120,34 @@ def _say(result: dict[str, Any], dry_run: bool) -> None:
         click.echo(f"{where}: refused: {safe(result['detail'])}", err=True)
         return
     click.echo(f"{where}: {'would: ' if dry_run else ''}{safe(result['effect'])}")
-    click.echo(f"  {safe(result['detail'])}")
+    workers = result["workers"]
+    if len(workers) > 1:
+        several = _several(workers)
+        for w in workers:
+            state = "" if w["ok"] else "told when it is back: " if w["owed"] else "not done: "
+            name = label(w["pool"], w["replica"], several)
+            click.echo(f"  worker {safe(name)}: {state}{safe(w['detail'])}")
+    else:
+        click.echo(f"  {safe(result['detail'])}")
     if result["until"] is not None:
         click.echo(f"  until {result['until']}, then it reverts by itself")
     if not dry_run:
         click.echo(f"  version {result['version']}")
+
+
+def _said(w: pb.WorkerResult) -> dict[str, Any]:
+    return {
+        "pool": w.pool,
+        "replica": w.replica,
+        "ok": w.ok,
+        "detail": w.detail,
+        "owed": w.owed,
+    }
+
+
+def _several(workers: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Pools of which more than one replica is among these."""
+    return frozenset(w["pool"] for w in workers if w["replica"] > 0)
 
 
 # -- rows
@@ -134,7 +160,7 @@ def tenant(state: pb.AdminShowReply, t: pb.AdminTenant) -> dict[str, Any]:
     limits = ("rpm", "tpm", "concurrency", "rpm_left", "tpm_left")
     return {
         "engine": state.engine,
-        "pool": state.pool,
+        "pool": t.pool,
         "tenant": t.tenant,
         **{key: given(key) for key in limits},
         "weight": t.weight,
@@ -152,7 +178,9 @@ def tenant(state: pb.AdminShowReply, t: pb.AdminTenant) -> dict[str, Any]:
 def adapter(state: pb.AdminShowReply, a: pb.AdapterNow) -> dict[str, Any]:
     return {
         "engine": state.engine,
-        "pool": state.pool,
+        "pool": a.pool,
+        "replica": a.replica,
+        "worker": _worker(state, a.pool, a.replica),
         "adapter": a.name,
         "hash": a.hash,
         "pages": a.pages,
@@ -173,8 +201,31 @@ def change(state: pb.AdminShowReply, c: pb.AdminChange) -> dict[str, Any]:
         "why": c.why,
         "what": c.what,
         "state": c.state,
+        "ended": _iso(c.ended_unix_s),
+        "ended_by": c.ended_by,
+        "ended_why": c.ended_why,
         "version": state.version,
     }
+
+
+def worker(state: pb.AdminShowReply, w: pb.WorkerNow) -> dict[str, Any]:
+    return {
+        "engine": state.engine,
+        "pool": w.pool,
+        "replica": w.replica,
+        "worker": _worker(state, w.pool, w.replica),
+        "running": w.running,
+        "waiting": w.waiting,
+        "policy_version": w.policy_version,
+        "owed": w.owed,
+        "trouble": w.trouble,
+        "version": state.version,
+    }
+
+
+def _worker(state: pb.AdminShowReply, pool: str, replica: int) -> str:
+    several = frozenset(w.pool for w in state.workers if w.replica > 0)
+    return label(pool, replica, several)
 
 
 def unknown(name: str, state: pb.AdminShowReply) -> str:
@@ -187,7 +238,9 @@ def narrate(state: pb.AdminShowReply) -> None:
     policy = f"policy {state.policy}, version {state.version}"
     click.echo(safe(f"{state.engine}/{state.pool}: {policy}"), err=True)
     if state.worker:
-        click.echo(safe(f"what runs and waits is not known: {state.worker}"), err=True)
+        some = any(not w.trouble for w in state.workers)
+        how = "known in part" if some else "not known"
+        click.echo(safe(f"what runs and waits is {how}: {state.worker}"), err=True)
 
 
 def out_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
@@ -203,8 +256,8 @@ def out_rows(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bo
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
-    if column == "state" and "draining" in row:
-        return _state(row)
+    if column == "state":
+        return clip(safe(_state(row)), _WIDEST)
     value = row[column]
     if column == "hash":
         return str(value)[:12]
@@ -220,6 +273,12 @@ def _cell(row: dict[str, Any], column: str) -> str:
 
 
 def _state(row: dict[str, Any]) -> str:
+    if "trouble" in row:
+        owed = "not told yet what is in force" if row["owed"] else ""
+        return row["trouble"] or owed or "answers"
+    if "ended" in row:
+        by = f" by {row['ended_by']}" if row["ended_by"] else ""
+        return f"{row['state']} {row['ended']}{by}" if row["ended"] else str(row["state"])
     words = ["drains"] if row["draining"] else []
     keys = [k for k in row["overridden"] if not (row["draining"] and k == "concurrency")]
     if keys:

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from engine.admin.adapters import AdapterNames
+from engine.admin.shelf import Shelf
 from engine.chronicle import KnownAdapter
 from engine.config import Settings, load_settings
 from engine.errors import AdapterError
@@ -23,20 +24,8 @@ if TYPE_CHECKING:
     from engine.scheduling.scheduler import Scheduler
 
 _STEP_S = 10.0  # a step that takes longer is told as frozen
-# Of a tenant: what a policy's row records, or the scheduler reads.
-_RECORDED = ("weight", "tier", "rpm", "tpm", "concurrency", "prefix_group")
-
-
-class Shelf(Protocol):
-    """Reads adapters' folders and keeps them ready for the device."""
-
-    def read(self, name: str, folder: Path) -> KnownAdapter:
-        """Raises AdapterError when the folder is refused, or too large for the pool."""
-        ...
-
-    def keep(self, known: KnownAdapter, folder: Path) -> None:
-        """What was read is to be served, from this folder."""
-        ...
+# Of a tenant: what a policy's row records, or the scheduler or the ledger reads.
+_RECORDED = ("weight", "tier", "rpm", "tpm", "concurrency", "prefix_group", "slo", "share_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +65,9 @@ class Operator:
                     return self._abort(request)
                 if act == "reload_adapter":
                     return self._reload(request)
+                if act == "note":
+                    self._tell(request, request.note)
+                    return self._reply(True, "written down")
             except AdapterError as e:
                 return self._reply(False, str(e))
         return self._reply(False, "this worker does not know what was asked of it")
@@ -147,17 +139,31 @@ class Operator:
             said.append(_leaves(name, orders.users(self._names[name].key)))
         for known in wanted.come:
             said.append(f"adapter {known.name!r}: rank {known.rank}, {known.pages} pages")
-        before = {t.name: t for t in self._settings.tenants}
-        present = orders.present()
-        for t in wanted.settings.tenants:
-            was = before.get(t.name)
-            if was is None or not _differs(was, t):
-                continue
-            running, waiting = present.get(t.name, (0, 0))
-            said.append(f"tenant {t.name!r} has {running} running, {waiting} waiting: they go on")
+        said += self._tenants_effect(wanted.settings, orders.present())
         if wanted.settings.policy != scheduler.policy:
             said.append(f"{scheduler.waiting} waiting are put in the new order at the next step")
         return "; ".join(said) or "from the next request on"
+
+    def _tenants_effect(
+        self, settings: Settings, present: Mapping[str, tuple[int, int]]
+    ) -> list[str]:
+        before = {t.name: t for t in self._settings.tenants}
+        said = []
+        for t in settings.tenants:
+            was = before.pop(t.name, None)
+            if was is None:
+                said.append(f"tenant {t.name!r} is served here")
+            elif _differs(was, t):
+                running, waiting = present.get(t.name, (0, 0))
+                said.append(
+                    f"tenant {t.name!r} has {running} running, {waiting} waiting: they go on"
+                )
+        for name in before:
+            under_way = sum(present.get(name, (0, 0)))
+            ends = f"what it has under way ends here ({_requests(under_way)})"
+            left = ends if under_way else "it has nothing under way"
+            said.append(f"tenant {name!r} is no longer served here; {left}")
+        return said
 
     def _carry_out(
         self, scheduler: Scheduler, wanted: _Wanted, goes: list[str], request: pb.OperateRequest
@@ -178,6 +184,7 @@ class Operator:
                 why=request.why,
                 tenants=settings.tenants,
                 said=request.what,
+                is_event=not request.is_told,
             )
         else:
             self._tell(request, request.what)
@@ -230,7 +237,7 @@ class Operator:
         detail = f"rank {known.rank}, {known.pages} pages"
         if was is not None:
             users = self._core.between_steps.do(lambda s: s.orders.users(was.key), _STEP_S)
-            detail += f"; {users} requests end with what it was"
+            detail += f"; what is under way ends with what it was ({_requests(users)})"
         if request.dry_run:
             return self._reply(True, detail)
         self._shelf.keep(known, Path(folder))
@@ -260,12 +267,15 @@ class Operator:
         return reply
 
     def _tell(self, request: pb.OperateRequest, what: str, *, request_id: str = "") -> None:
+        if request.is_told:
+            return
         why = f": {request.why}" if request.why else ""
         self._core.operated(
             f"{what} by {request.who}{why}",
             tenant=request.tenant or None,
             adapter=request.adapter or None,
             request_id=request_id or None,
+            at_unix_s=request.at_unix_s or None,
         )
 
     def _reply(self, ok: bool, detail: str) -> pb.OperateReply:
@@ -273,37 +283,14 @@ class Operator:
         return pb.OperateReply(ok=ok, detail=detail, policy_version=version)
 
 
-class LibraryShelf:
-    """A shelf over the worker's library: what is read is kept only when it is to be served."""
-
-    def __init__(self, library: Library, most_pages: int) -> None:
-        self._library = library
-        self._most_pages = most_pages
-
-    def read(self, name: str, folder: Path) -> KnownAdapter:
-        known = self._library.look_at(name, folder)
-        if known.pages > self._most_pages:
-            raise AdapterError(
-                f"adapter {name!r} needs {known.pages} pages, and adapters may take "
-                f"{self._most_pages} of this pool: make limits.pool_bytes larger"
-            )
-        return known
-
-    def keep(self, known: KnownAdapter, folder: Path) -> None:
-        self._library.keep(known, folder)
-
-
-class Library(Protocol):
-    """See `engine.library.AdapterLibrary`."""
-
-    def look_at(self, name: str, folder: Path) -> KnownAdapter: ...
-    def keep(self, known: KnownAdapter, folder: Path) -> None: ...
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"
 
 
 def _leaves(name: str, users: int) -> str:
     if not users:
         return f"adapter {name!r} leaves at once"
-    return f"adapter {name!r} leaves when the {users} requests that use it have ended"
+    return f"adapter {name!r} leaves when what uses it has ended ({_requests(users)})"
 
 
 def _owners(settings: Settings) -> Mapping[str, str]:

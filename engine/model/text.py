@@ -42,6 +42,7 @@ class Tokenizer:
         raw = json.loads(text)
         special = {t["id"] for t in raw.get("added_tokens") or () if t.get("special")}
         self._bytes: dict[int, bytes] | None = self._byte_table(raw, special)
+        self.longest_bytes = self._longest_bytes(raw)
         vocab = {} if self._bytes is not None else self._inner.get_vocab(with_added_tokens=True)
         self._lone_bytes = frozenset(i for t, i in vocab.items() if _FALLBACK_BYTE.fullmatch(t))
         self._spoken = frozenset(vocab.values()) - special
@@ -96,6 +97,17 @@ class Tokenizer:
             else:
                 table[i] = token.encode()
         return table
+
+    def _longest_bytes(self, raw: dict[str, Any]) -> int | None:
+        """The most text that one token stands for, bytes; None where that has no bound: a
+        normalizer drops text, or a token swallows the spaces beside it."""
+        added = raw.get("added_tokens") or ()
+        if self._bytes is None or raw.get("normalizer"):
+            return None
+        if any(t.get("lstrip") or t.get("rstrip") for t in added):
+            return None
+        words = (len(str(t.get("content") or "").encode()) for t in added)
+        return max((*(len(b) for b in self._bytes.values()), *words), default=1) or 1
 
 
 def _clean(text: str) -> str:

@@ -35,8 +35,9 @@ class Ending:
 
     @property
     def computed_tokens(self) -> int:
-        """Prompt tokens that were computed or found in the cache."""
-        return min(self.request.high_water, self.prompt_tokens)
+        """Prompt tokens that were computed or found in the cache, and are counted with it."""
+        request = self.request
+        return max(0, min(request.high_water, self.prompt_tokens) - request.counted_from)
 
 
 class Endings:
@@ -55,6 +56,20 @@ class Endings:
         self._base = base
         self.live: dict[str, Request] = {}
         self._ended: list[Ending] = []
+        self._shared: dict[str, list[Request]] = {}  # whose prompts are counted with whose
+
+    def count_with(self, request: Request, first: str) -> None:
+        """The request, one of several answers to one prompt, has its prompt counted and charged
+        with the first of them: what it computes of it was had before. Where that one is over, it
+        counts its own."""
+        if first in self.live:
+            self._leave_uncounted(request)
+            self._shared.setdefault(first, []).append(request)
+
+    @staticmethod
+    def _leave_uncounted(request: Request) -> None:
+        request.charged_prompt = True
+        request.high_water = request.counted_from = request.prompt_tokens
 
     def take(self) -> tuple[Ending, ...]:
         """Who has ended since last asked, in order."""
@@ -64,6 +79,23 @@ class Endings:
     def unloaded(self, request: Request) -> None:
         """Its adapter is gone and will not come back for it."""
         self.end(request, Outcome.FAILED, UNLOADED)
+
+    def _inherit(self, request: Request, never: int) -> None:
+        """With the one that the prompt was counted with ends, `never` of its tokens uncomputed:
+        the next of the answers counts those."""
+        others = [
+            r for r in self._shared.pop(request.ask.request_id, ()) if r.state is not State.ENDED
+        ]
+        if not others or not never:
+            return
+        heir, tenant = others[0], request.tenant
+        heir.counted_from = request.prompt_tokens - never
+        heir.high_water = max(heir.counted_from, min(heir.computed, heir.prompt_tokens))
+        self._waiting.counters.charge_prompt(tenant, never)
+        self._waiting.queues.charged(heir, never)
+        self._waiting.policy.changed(tenant)
+        if others[1:]:
+            self._shared[heir.ask.request_id] = others[1:]
 
     def end(self, request: Request, outcome: Outcome, reason: str) -> None:
         """Pages, slot, references and its place in the queue are back when this returns; prompt
@@ -85,6 +117,10 @@ class Endings:
                 self._waiting.counters.refund_prompt(tenant, never)
                 self._waiting.queues.charged(request, -never)
                 self._waiting.policy.changed(tenant)
+            if self._shared:
+                self._inherit(request, never)
+        elif self._shared:
+            self._inherit(request, request.prompt_tokens)
         request.state = State.ENDED
         self._waiting.policy.ended(request, outcome is Outcome.FINISHED)
         del self.live[ask.request_id]

@@ -23,6 +23,7 @@ from engine.scheduling.running import Running
 from engine.scheduling.telling import Teller
 from engine.scheduling.waiting import Waiting
 from telemetry.ledger.ledger import Ledger
+from telemetry.ledger.views import Targets
 
 # A request that the front let through a moment ago may still be on its way here.
 LATE_S = 1.0
@@ -101,6 +102,11 @@ class Orders:
         """Weights and tiers are as here. The policy is to be made anew after it: its order stands
         on them."""
         owed: Counter[str] = Counter()
+        here = {r.tenant for r in self._endings.live.values()}
+        for t in tenants.values():
+            if t.share_by != "none" and t.name not in here and not self._rights.knows(t.name):
+                self._rights.share_by[t.name] = t.share_by
+                self._waiting.queues.shares(t.name, self._counters.steps)
         for r in self._endings.live.values():
             if r.charged_prompt:
                 owed[r.tenant] += r.prompt_tokens - min(r.high_water, r.prompt_tokens)
@@ -108,6 +114,7 @@ class Orders:
             self._counters.reweigh(t.name, t.weight, owed[t.name])
             self._counters.retier(t.name, t.tier)
             self._ledger.reweigh(t.name, t.weight)
+            self._ledger.promise(t.name, Targets(t.slo.ttft_s, t.slo.tpot_s, t.slo.max_gap_s))
         self._rights.take(tenants)
 
     def preempt(self, tenant: str) -> int:

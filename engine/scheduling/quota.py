@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.config import Limits, PoolSpec, Settings, Tenant
 from engine.errors import EngineError
-from engine.scheduling.quota_reasons import Refused, refusal, refusal_of_several
+from engine.scheduling.quota_reasons import Refused, foreseen, refusal, refusal_of_several
 from engine.scheduling.windows import Window, make_window
 
 __all__ = [
@@ -45,6 +45,7 @@ class Admitted(NamedTuple):
     number: int
     at_s: float
     mark: Any  # where in the tokens' window it was taken from
+    pool: str  # where its place in the queue is, wherever the tenant is served by then
 
 
 class Levels(NamedTuple):
@@ -79,9 +80,10 @@ class QuotaView(NamedTuple):
 class _Pool:
     """What the tenants of one pool share: its bounds, and how many requests it has."""
 
-    __slots__ = ("limits", "queue", "under_way")
+    __slots__ = ("limits", "name", "queue", "under_way")
 
     def __init__(self, spec: PoolSpec) -> None:
+        self.name = spec.name
         self.limits: Limits = spec.limits
         self.queue = spec.limits.queue * spec.replicas
         self.under_way = 0
@@ -117,17 +119,15 @@ class _State:
 
 
 class QuotaDoor:
-    """All tenants' quotas of one front. One thread. The cost of a call does not depend on how many
-    tenants there are, nor, averaged over calls, on how many requests are under way."""
+    """All tenants' quotas of one front, over all its pools: however many replicas a pool has, and
+    wherever a tenant is moved to, it has one quota. One thread. The cost of a call does not depend
+    on how many tenants there are, nor, averaged over calls, on how many requests are under way."""
 
     def __init__(self, settings: Settings, now_s: float = 0.0) -> None:
-        self._pools = pools = {spec.name: _Pool(spec) for spec in settings.all_pools()}
-        self._first = first = next(iter(pools.values()))
+        self._settings = settings
+        self._pools = {spec.name: _Pool(spec) for spec in settings.all_pools()}
         self._number = 0
-        self._states = {
-            t.name: _State(t, pools.get(t.pool, first) if t.pool else first, now_s)
-            for t in settings.tenants
-        }
+        self._states = {t.name: _State(t, self._pool_of(t), now_s) for t in settings.tenants}
 
     def admit(
         self, tenant: str, prompt_tokens: int, max_tokens: int, now_s: float
@@ -146,7 +146,9 @@ class QuotaDoor:
             or pool.under_way >= pool.queue
             or tokens > pool.limits.max_context
         ):
-            return refusal(state, tokens, now_s)
+            why = refusal(state, tokens, now_s)
+            if why is not None:
+                return why
         return self._reserve(state, prompt_tokens, tokens, now_s)
 
     def admit_together(
@@ -166,15 +168,31 @@ class QuotaDoor:
             for prompt in (prompt_tokens, *[0] * (count - 1))
         )
 
+    def foresee(
+        self,
+        tenant: str,
+        least_tokens: int,
+        likely_tokens: int,
+        max_tokens: int,
+        count: int,
+        now_s: float,
+    ) -> Refused | None:
+        """Why `count` answers to a prompt that has not been counted yet are surely not let in: it
+        has `least_tokens`, and likely `likely_tokens`. None: count it, and ask `admit_together`.
+        Reserves nothing. Raises UnknownTenant."""
+        state = self._state(tenant)
+        return foreseen(state, least_tokens, likely_tokens, max_tokens, count, now_s)
+
     def _reserve(self, state: _State, prompt_tokens: int, tokens: int, now_s: float) -> Admitted:
         if state.rpm is not None:
             state.rpm.take(1, now_s)
         mark = None if state.tpm is None else state.tpm.take(tokens, now_s)
         self._number = number = self._number + 1
-        ticket = Admitted(state.tenant.name, tokens, prompt_tokens, number, now_s, mark)
+        pool = state.pool
+        ticket = Admitted(state.tenant.name, tokens, prompt_tokens, number, now_s, mark, pool.name)
         state.open[number] = ticket
         state.reserved += tokens
-        state.pool.under_way += 1
+        pool.under_way += 1
         return ticket
 
     def resets_s(self, tenant: str, now_s: float) -> tuple[int | None, int | None]:
@@ -203,25 +221,26 @@ class QuotaDoor:
         self._close(ticket, 0, now_s)
 
     def change(self, tenant: Tenant, now_s: float) -> None:
-        """New limits for a tenant, from now on. What is under way stays counted against its
-        concurrency; a limit that is another one begins full. Raises UnknownTenant."""
+        """New limits for a tenant, or another pool, from now on. What is under way stays counted
+        against its concurrency, and in the pool it is in; a limit that is another one begins full.
+        Raises UnknownTenant."""
         state = self._state(tenant.name)
-        new = _State(tenant, state.pool, now_s)
+        new = _State(tenant, self._pool_of(tenant), now_s)
         old = state.tenant
         same = tenant.window == old.window
         if not (same and (tenant.rpm, tenant.rpm_burst) == (old.rpm, old.rpm_burst)):
             state.rpm = new.rpm
         if not (same and (tenant.tpm, tenant.tpm_burst) == (old.tpm, old.tpm_burst)):
             state.tpm, state.changed = new.tpm, self._number
-        state.tenant, state.concurrency, state.queue = tenant, new.concurrency, new.queue
+        state.tenant, state.pool = tenant, new.pool
+        state.concurrency, state.queue = new.concurrency, new.queue
 
     def put(self, tenant: Tenant, now_s: float) -> None:
         """As `change`; one that was not known is from now on."""
         if tenant.name in self._states:
             self.change(tenant, now_s)
         else:
-            pool = self._pools.get(tenant.pool or "", self._first)
-            self._states[tenant.name] = _State(tenant, pool, now_s)
+            self._states[tenant.name] = _State(tenant, self._pool_of(tenant), now_s)
 
     def levels(self, tenant: str, now_s: float) -> Levels:
         """Raises UnknownTenant."""
@@ -257,6 +276,9 @@ class QuotaDoor:
         """The reservations under way, oldest first. Raises UnknownTenant."""
         return list(self._state(tenant).open.values())
 
+    def _pool_of(self, tenant: Tenant) -> _Pool:
+        return self._pools[self._settings.pool_of(tenant).name]
+
     def _state(self, tenant: str) -> _State:
         state = self._states.get(tenant)
         if state is None:
@@ -270,7 +292,7 @@ class QuotaDoor:
                 f"reservation {ticket.number} of tenant {ticket.tenant!r} was given back already: "
                 "settle or refund a request once, when it ends"
             )
-        state.pool.under_way -= 1
+        self._pools[ticket.pool].under_way -= 1
         state.reserved -= ticket.tokens
         state.settled += cost_tokens
         unused = ticket.tokens - cost_tokens

@@ -50,26 +50,47 @@ class Counts(Protocol):
     def pool(self) -> PoolCounts: ...
 
 
-def refusal(state: Counts, tokens: int, now_s: float) -> Refused:
-    """The answer once one dimension at least is known to be over."""
-    impossible = _impossible(state, tokens)
+def refusal(state: Counts, tokens: int, now_s: float, least: str = "") -> Refused | None:
+    """Why a request of so many tokens is not let in; None when it is. `least`: words before the
+    tokens, where there may be more of them."""
+    impossible = _impossible(state, tokens, least)
     if impossible is not None:
         return impossible
     over = [
         refused
         for refused in (
             _short("rpm", "request", state.rpm, 1, now_s),
-            _short("tpm", "token", state.tpm, tokens, now_s),
+            _short("tpm", "token", state.tpm, tokens, now_s, least),
             *_full(state),
         )
         if refused is not None
     ]
-    return _longest(over)
+    return _longest(over) if over else None
 
 
-def _impossible(state: Counts, tokens: int) -> Refused | None:
+def foreseen(
+    state: Counts, least_tokens: int, likely_tokens: int, max_tokens: int, count: int, now_s: float
+) -> Refused | None:
+    """What is sure of a prompt that has not been counted: that it has `least_tokens`. When to come
+    back is told for what it likely has."""
+
+    def why(prompt: int) -> Refused | None:
+        if count == 1:
+            return refusal(state, prompt + max_tokens, now_s, "at least ")
+        return refusal_of_several(state, prompt, max_tokens, count, now_s, "at least ")
+
+    sure = why(least_tokens)
+    if sure is None or sure.reason != "tpm" or sure.retry_after_s is None:
+        return sure
+    likely = why(likely_tokens)
+    if likely is None or likely.retry_after_s is None:
+        return sure._replace(is_estimate=True)
+    return sure._replace(retry_after_s=likely.retry_after_s, is_estimate=True)
+
+
+def _impossible(state: Counts, tokens: int, least: str = "") -> Refused | None:
     """Larger than a window can ever hold, or than a context: no wait would help."""
-    together = f"prompt and max_tokens are {tokens} tokens together"
+    together = f"prompt and max_tokens are {least}{tokens} tokens together"
     context = state.pool.limits.max_context
     if tokens > context:
         sentence = f"{together}; a request may hold {context}"
@@ -85,7 +106,7 @@ def _impossible(state: Counts, tokens: int) -> Refused | None:
 
 
 def _short(
-    reason: str, unit: str, window: Window | None, amount: int, now_s: float
+    reason: str, unit: str, window: Window | None, amount: int, now_s: float, least: str = ""
 ) -> Refused | None:
     if window is None or window.fits(amount, now_s):
         return None
@@ -95,7 +116,7 @@ def _short(
     held = f"{window.limit:g} a minute"
     if window.largest != window.limit:
         held = f"{window.largest:g}, refilled with {held},"
-    needs = f"needs {amount} {unit}{'' if amount == 1 else 's'}"
+    needs = f"needs {least}{amount} {unit}{'' if amount == 1 else 's'}"
     return Refused(
         reason,
         window.largest,
@@ -125,21 +146,27 @@ def _full(state: Counts, count: int = 1) -> list[Refused]:
 
 
 def refusal_of_several(
-    state: Counts, prompt_tokens: int, max_tokens: int, count: int, now_s: float
+    state: Counts,
+    prompt_tokens: int,
+    max_tokens: int,
+    count: int,
+    now_s: float,
+    least: str = "",
 ) -> Refused | None:
     """As `refusal`, for `count` answers to one prompt that are let in together or not at all."""
     tokens = prompt_tokens + count * max_tokens
     limits = state.pool.limits
     if prompt_tokens + max_tokens > limits.max_context:
-        return _impossible(state, prompt_tokens + max_tokens)
+        return _impossible(state, prompt_tokens + max_tokens, least)
+    at_once = f"{count} requests at once"
     never = [
-        (largest, asked, f"n = {count} asks for {asked} {what}; the tenant may have {largest:g}")
-        for largest, asked, what in (
-            (None if state.tpm is None else state.tpm.largest, tokens, "tokens"),
-            (None if state.rpm is None else state.rpm.largest, count, "requests at once"),
-            (state.concurrency, count, "requests at once"),
-            (state.queue, count, "requests at once"),
-            (state.pool.queue, count, "requests at once"),
+        (largest, asked, f"n = {count} asks for {asked_for}; the tenant may have {largest:g}")
+        for largest, asked, asked_for in (
+            (None if state.tpm is None else state.tpm.largest, tokens, f"{least}{tokens} tokens"),
+            (None if state.rpm is None else state.rpm.largest, count, at_once),
+            (state.concurrency, count, at_once),
+            (state.queue, count, at_once),
+            (state.pool.queue, count, at_once),
         )
         if largest is not None and 0 < largest < asked
     ]
@@ -150,7 +177,7 @@ def refusal_of_several(
         refused
         for refused in (
             _short("rpm", "request", state.rpm, count, now_s),
-            _short("tpm", "token", state.tpm, tokens, now_s),
+            _short("tpm", "token", state.tpm, tokens, now_s, least),
             *_full(state, count),
         )
         if refused is not None

@@ -41,6 +41,7 @@ class Ask(NamedTuple):
     top_p: float = 1.0
     logprobs: int | None = None  # alternatives wanted beside each token's own, None = neither
     tell_waits: bool = False  # its waits are told with its first token
+    counted_with: str | None = None  # the request, of one answer, that its prompt is counted with
 
 
 class State(enum.Enum):
@@ -84,6 +85,7 @@ class Request:
     computed: int = 0
     high_water: int = 0  # most tokens ever computed: beyond it work is new, below it recomputed
     charged_prompt: bool = False
+    counted_from: int = 0  # the prompt's tokens before it are counted with another request
     bypassed: int = 0
     preemptions: int = 0
     last_step: int = 0

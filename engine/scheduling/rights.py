@@ -26,13 +26,20 @@ class Rights:
 
     def take(self, tenants: Mapping[str, Tenant]) -> None:
         """Tiers and prefix groups are as here from now on. How a tenant shares inside stays: its
-        queue is made for that. In place: policies read the same mapping."""
+        queue is made for that (`Orders` sees to those that come). In place: policies read the same
+        mapping."""
         self._tenants = dict(tenants)
-        self.tiers.clear()
-        self.tiers.update({t.name: t.tier for t in tenants.values() if t.tier})
+        for t in tenants.values():  # who goes ends what it has here in the tier it had
+            if t.tier:
+                self.tiers[t.name] = t.tier
+            else:
+                self.tiers.pop(t.name, None)
         self._groups = {
             t.name: t.prefix_group for t in tenants.values() if t.prefix_group is not None
         }
+
+    def knows(self, tenant: str) -> bool:
+        return tenant in self._tenants
 
     def group(self, ask: Ask) -> str:
         """Inside the tenant: what its share is split by."""

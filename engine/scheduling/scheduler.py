@@ -197,6 +197,8 @@ class Scheduler:
             policy_version=self.policy_version,
         )
         self._arrivals += 1
+        if ask.counted_with is not None:
+            self._endings.count_with(request, ask.counted_with)
         self._endings.live[ask.request_id] = request
         self._waiting.add(request)
         if ask.adapter is not None and self._residency.knows(ask.adapter):
@@ -228,6 +230,11 @@ class Scheduler:
         if request is not None:
             self._book.advance(self._ledger.now)
             self._endings.end(request, Outcome.FINISHED, "stop")
+
+    def charged_elsewhere(self, charges: Mapping[str, float]) -> None:
+        """Other replicas of the pool have charged so much service since the last time: one view of
+        who had what. Between two steps."""
+        self._waiting.charged_elsewhere(charges)
 
     def waits_of(self, request_id: str) -> Waits | None:
         """Of a request that is not over."""

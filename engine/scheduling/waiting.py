@@ -8,7 +8,7 @@ that they cannot disagree.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from engine.scheduling.policies import make_policy
 from engine.scheduling.policies.base import Policy
@@ -95,6 +95,11 @@ class Waiting:
         self._before.pop(request.sequence, None)
         self.preempted.pop(request.sequence, None)
         self.move(request, SCHEDULED)
+
+    def charged_elsewhere(self, charges: Mapping[str, float]) -> None:
+        """What other replicas of the pool have charged since the last time, unweighted."""
+        fell = self.counters.charged_elsewhere(charges)
+        self.policy.elsewhere([t for t, service in charges.items() if service > 0], fell)
 
     # -- reasons
 

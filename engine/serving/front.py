@@ -11,8 +11,7 @@ import logging
 import signal
 import socket
 import sys
-import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,14 +33,13 @@ from engine.serving.api.answer import refusal
 from engine.serving.api.auth import KeyRing
 from engine.serving.api.catalogue import Catalogue
 from engine.serving.api.completions import Completions, Tokenizer
-from engine.serving.api.connections import HEAD_BYTES, PatientProtocol, allow_many_files
+from engine.serving.api.connections import HEAD_BYTES, PatientProtocol, too_few_files
 from engine.serving.api.openai import ApiError
-from engine.serving.api.ready import STALLED_S, Progress
+from engine.serving.api.ready import STALLED_S
 from engine.serving.api.usage import Ask, OwnUsage
-from engine.serving.front_book import FrontBook
-from engine.serving.launch import READY, Launch, say
-from engine.serving.link import WorkerLink
-from telemetry.proto import tenantscope_pb2 as pb
+from engine.serving.error_place import error_place
+from engine.serving.launch import READY, Launch, WorkerPlace, say
+from engine.serving.pools import Pools
 from telemetry.records import Batch
 
 if TYPE_CHECKING:
@@ -78,35 +76,43 @@ class Front:
         clock: Clock,
         run_id: str,
         *,
-        worker_address: str,
+        workers: Sequence[WorkerPlace],
         tokenizer: Tokenizer,
         exporter: Sender,
         admin: AdminRoom | None = None,
         ask_store: Ask | None = None,
         stalled_s: float = STALLED_S,
     ) -> None:
-        """`ask_store` answers named queries (it may block; it is called on a thread); None = no
-        store. `stalled_s`: with work waiting and no word from the worker for so long, not ready."""
+        """`workers`: of all pools, each has one at least. `ask_store` answers named queries (it may
+        block; it is called on a thread); None = no store. `stalled_s`: with work waiting and no
+        word from a worker for so long, it is not ready."""
         self._clock = clock
         self._admin = admin
         self._exporter = exporter
         self._door = QuotaDoor(settings, clock.now())
-        self.book = FrontBook(settings, clock, run_id, exporter, self._levels)
-        self.link = WorkerLink(worker_address, on_up=self._worker_up, on_down=self._worker_down)
+        self.pools = Pools(
+            settings,
+            clock,
+            run_id,
+            workers,
+            exporter=exporter,
+            levels=self._levels,
+            on_up=self._worker_up,
+            stalled_s=stalled_s,
+        )
         self._usage = OwnUsage(ask_store, self._door.view)
-        self._progress = Progress(stalled_s)
         self._catalogue = Catalogue(settings)
         self._keys = KeyRing(settings.tenants)
+        self._in_force = {t.name: t for t in settings.tenants}
+        self._checked: tuple[Settings, KeyRing] | None = None
         self._started_unix = int(clock.base.unix(clock.now()))
         self._completions = Completions(
-            settings,
             clock,
             keys=self._keys,
             catalogue=self._catalogue,
             tokenizer=tokenizer,
             door=self._door,
-            book=self.book,
-            link=self.link,
+            pools=self.pools,
         )
         routes = Starlette(
             routes=[
@@ -127,7 +133,7 @@ class Front:
 
     @contextlib.asynccontextmanager
     async def _life(self, app: Starlette) -> AsyncIterator[None]:
-        self.link.start()
+        self.pools.start()
         if self._admin is not None:
             loop = asyncio.get_running_loop()
             await asyncio.to_thread(self._admin.open, self, loop)
@@ -138,33 +144,39 @@ class Front:
             ticking.cancel()
             if self._admin is not None:
                 await asyncio.to_thread(self._admin.close)
-            await self.link.close()
-            self.book.flush(self._clock.now(), closing=True)
+            await self.pools.close()
+            self._completions.intake.turns.close()
             await asyncio.to_thread(self._exporter.close, 2.0)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._observe()
-            try:
-                self.book.tick(self._clock.now())
-            except Exception as e:
-                # Its book must not end with one tick, nor serving with its book.
-                _log.error("the front's book: %s", _place(e))
+            self.pools.tick()
 
     # -- what an operator may change, on this loop
 
     def check(self, settings: Settings) -> None:
-        """Raises ConfigError for settings that could not be served with."""
+        """Raises ConfigError for settings that could not be served with. On any thread: it is
+        what `apply` would take long for."""
         Catalogue(settings)
-        KeyRing(settings.tenants)
+        self._checked = (settings, KeyRing(settings.tenants))
 
     def apply(self, settings: Settings) -> None:
-        """Keys, limits and who may name what are as here, for whoever comes from now on."""
-        now_s = self._clock.now()
+        """Keys, limits, who may name what and whose pool is which are as here, for whoever comes
+        from now on; what is under way ends where it is. With settings that were checked just
+        before it costs the loop as much as tenants have changed."""
+        now_s, was = self._clock.now(), self._in_force
         for tenant in settings.tenants:
-            self._door.put(tenant, now_s)
-        self._keys.take(KeyRing(settings.tenants))
+            before = was.get(tenant.name)
+            if before is not tenant and before != tenant:
+                self._door.put(tenant, now_s)
+        checked = self._checked
+        if checked is not None and checked[0].tenants == settings.tenants:
+            self._keys.take(checked[1])
+        else:
+            self._keys.take(KeyRing(settings.tenants))
+        self._in_force = {t.name: t for t in settings.tenants}
+        self.pools.take(settings)
 
     def views(self, tenants: Iterable[str]) -> dict[str, QuotaView]:
         """What is left of each tenant's limits."""
@@ -175,14 +187,9 @@ class Front:
         levels = self._door.levels(tenant, now_s)
         return levels.rpm, levels.tpm, levels.concurrency
 
-    def _worker_up(self, status: pb.StatusReply) -> None:
-        self.book.worker_up(status.run_id, self._clock.now())
+    def _worker_up(self, place: WorkerPlace) -> None:
         if self._admin is not None:
-            self._admin.worker_up()
-
-    def _worker_down(self, open_requests: int) -> None:
-        _log.warning("the worker went away; %d open requests failed", open_requests)
-        self.book.worker_down(open_requests, self._clock.now())
+            self._admin.worker_up(place.pool, place.replica)
 
     async def _complete(self, request: Request) -> Response:
         return await self._completions.answer(request)
@@ -209,19 +216,17 @@ class Front:
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    def _observe(self) -> None:
-        self._progress.observe(self.link.heard, self.link.open_requests, self._clock.now())
-
     async def _ready(self, request: Request) -> Response:
-        self._observe()
-        stalled_s = self._progress.stalled(self._clock.now())
-        if not self.link.is_up:
-            reason = "the pool's worker does not answer"
-        elif stalled_s is not None:
-            reason = f"work waits, and no token has come for {stalled_s:.0f} s"
+        asked = request.query_params.get("pool")
+        if asked is None:
+            works, state = self.pools.ready()
         else:
-            return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "waiting", "reason": reason}, status_code=503)
+            pool = self.pools.named(asked)
+            if pool is None:
+                return _no_such_pool(asked)
+            state = pool.state(self._clock.now())
+            works = state["status"] == "ready"
+        return JSONResponse(state, status_code=200 if works else 503)
 
 
 def _answering(handler: Handler) -> Handler:
@@ -245,6 +250,11 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     return refusal(ApiError(error.status_code, message, code="no_such_route"), error.headers)  # type: ignore[arg-type]
 
 
+def _no_such_pool(name: str) -> Response:
+    message = f"pool = {openai.show(name)}: there is no such pool; GET /ready names all"
+    return refusal(ApiError(404, message, code="no_such_pool", param="pool"))
+
+
 async def _broken(request: Request, error: Exception) -> Response:
     return refusal(
         ApiError(500, "the front failed at this request; its log says where", kind="server_error")
@@ -263,42 +273,40 @@ class _Quiet:
         except Exception as e:
             if scope["type"] != "http":
                 raise
-            _log.error("%s", _place(e))
-
-
-def _place(error: Exception) -> str:
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {place.filename}:{place.lineno}"
+            _log.error("%s", error_place(e))
 
 
 class _Server(uvicorn.Server):
-    """Says `ready` once it accepts connections and the worker has answered."""
+    """Says `ready` once it accepts connections and every worker has answered."""
 
-    def __init__(self, config: uvicorn.Config, link: WorkerLink) -> None:
+    def __init__(self, config: uvicorn.Config, pools: Pools) -> None:
         super().__init__(config)
-        self._link = link
+        self._pools = pools
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if not self.started or self.should_exit:
             return
-        if await self._link.wait_up(_LINK_S):
+        silent = await self._pools.wait_up(_LINK_S)
+        if silent is None:
             say(READY)
         else:
-            print(f"error: no worker answers at {self._link.address}", file=sys.stderr, flush=True)
+            print(f"error: no worker answers at {silent.address}", file=sys.stderr, flush=True)
             self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Open answers may still end; what is left then is told so, before it would be cut off.
-        asyncio.get_running_loop().call_later(_GRACE_S - _LAST_WORD_S, self._link.let_go)
+        asyncio.get_running_loop().call_later(_GRACE_S - _LAST_WORD_S, self._pools.let_go)
         await super().shutdown(sockets)
 
 
 def serve_front(launch: Launch) -> None:
     """Serve until SIGTERM or SIGINT. Raises EngineError."""
     from engine.model.text import load_tokenizer
+    from engine.serving.https import follow
     from telemetry.pipeline.exporter import Exporter
     from telemetry.service.client import StoreClient
+    from telemetry.service.tls import TlsFiles
 
     # uvicorn replays the signal after its own clean end: leave with 0 then, not by the signal.
     signal.signal(signal.SIGTERM, _leave)
@@ -315,16 +323,23 @@ def serve_front(launch: Launch) -> None:
         settings,
         clock,
         launch.run_id,
-        worker_address=launch.worker_address,
+        workers=launch.workers,
         tokenizer=load_tokenizer(launch.settings.model),
         exporter=Exporter(launch.store_address),
         admin=admin,
         ask_store=StoreClient(launch.store_address, timeout_s=4.0).query,
     )
-    allow_many_files()
-    config = uvicorn_config(front.app)
+    if few := too_few_files():
+        print(few, file=sys.stderr, flush=True)
+    tls: dict[str, Any] = {}
+    if launch.tls_cert:
+        tls = {"ssl_certfile": launch.tls_cert, "ssl_keyfile": launch.tls_key}
+    config = uvicorn_config(front.app, **tls)
+    config.load()
+    if config.ssl is not None:
+        follow(config.ssl, TlsFiles(Path(launch.tls_cert), Path(launch.tls_key)))
     with socket.socket(fileno=launch.listen_fd) as listening:
-        _Server(config, front.link).run(sockets=[listening])
+        _Server(config, front.pools).run(sockets=[listening])
 
 
 def uvicorn_config(

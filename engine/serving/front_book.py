@@ -124,11 +124,22 @@ class FrontBook:
             )
         )
 
-    def worker_down(self, open_requests: int, now_s: float) -> None:
-        self._fault(f"the worker went away; {open_requests} open requests failed", now_s)
+    def worker_down(
+        self, open_requests: int, now_s: float, *, who: str = "the worker", moved: int = 0
+    ) -> None:
+        """`who` went away: `open_requests` failed with it, `moved` began again elsewhere."""
+        detail = f"{who} went away; {open_requests} open requests failed"
+        if moved:
+            detail += f", {moved} of which nothing had been said began again on another"
+        self._fault(detail, now_s)
+
+    def worker_back(self, away_s: float, now_s: float, *, who: str = "the worker") -> None:
+        """`who` answers again, after it had gone away."""
+        self._fault(f"{who} answers again after {away_s:.1f} s", now_s)
 
     def worker_up(self, run_id: str, now_s: float) -> None:
-        """A worker answers. A new run starts a new ledger: rows of one run never mix."""
+        """The pool's first worker answers. A new run of it starts a new ledger: rows of one run
+        never mix."""
         if run_id == self.run_id:
             return
         self.flush(now_s, closing=True)

@@ -1,7 +1,8 @@
-"""The front's one stream to the pool's worker. Owns open requests' token queues; decides nothing.
+"""The front's one stream to one worker. Owns which requests are open there; decides nothing.
 
-Asks and aborts go out, one message a step comes in. When the worker goes away every open request
-ends as `lost`, and the link keeps knocking until a worker answers again.
+Asks, aborts and other replicas' charges go out, one message a step comes in. When the worker goes
+away every open request that nobody takes over ends as `lost`, and the link keeps knocking until a
+worker answers again.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import grpc
 
 from engine.errors import EngineError
+from engine.serving.flight import End, Flight
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
+
+__all__ = ["CHANNEL_OPTIONS", "MESSAGE_BYTES", "End", "Flight", "WorkerDown", "WorkerLink"]
 
 MESSAGE_BYTES = 64 << 20
 CHANNEL_OPTIONS = (
@@ -30,100 +33,29 @@ CHANNEL_OPTIONS = (
 )
 STOPPING = "the front is stopping"
 _PAUSE_S = 0.1
+_MOST_AT_ONCE, _MOST_TOKENS = 32, 1 << 20  # messages and prompts' tokens in one write
 _log = logging.getLogger(__name__)
 _ANSWER_S = 5.0
+
+
+class _Owed:
+    """Stands in the queue for what has been charged elsewhere by the time it is written."""
+
+
+_OWED = _Owed()
+_Outbox = asyncio.Queue[pb.FrontMessage | _Owed | None]
 
 
 class WorkerDown(EngineError):
     """There is no worker to hand a request to."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a request ended. `lost`: the worker went away, the counts are what reached the front."""
-
-    outcome: str
-    reason: str
-    prompt_tokens: int
-    output_tokens: int
-    ttft_s: float | None
-    lost: bool = False
-    computed_tokens: int = 0  # of the prompt; what was never computed is charged to nobody
-
-
-class Flight:
-    """One open request: its tokens as they come, then its end. For one reader."""
-
-    __slots__ = (
-        "_end",
-        "_gone",
-        "_logprobs",
-        "_on_end",
-        "_tokens",
-        "_wake",
-        "ask",
-        "received",
-        "waits",
-    )
-
-    def __init__(self, ask: pb.Ask, on_end: Callable[[Flight, End], None]) -> None:
-        self.ask = ask
-        self.received = 0
-        self._on_end = on_end
-        self.waits: pb.FirstWaits | None = None  # from the first token on, if it was asked for
-        self._tokens: list[int] = []
-        self._logprobs: list[pb.Logprob] = []
-        self._end: End | None = None
-        self._wake = asyncio.Event()
-        self._gone = False
-
-    @property
-    def end(self) -> End | None:
-        return self._end
-
-    def reader_gone(self) -> None:
-        """The caller hung up: whoever waits in `next` hears so at once."""
-        self._gone = True
-        self._wake.set()
-
-    async def next(self) -> tuple[list[int], End | None] | None:
-        """Wait for news: the tokens since the last call and, when it is over, the end. None when
-        the caller has hung up."""
-        await self._wake.wait()
-        if self._gone:
-            return None
-        self._wake.clear()
-        tokens, self._tokens = self._tokens, []
-        if self._end is not None:
-            self._wake.set()  # an end stays readable
-        return tokens, self._end
-
-    def take_logprobs(self) -> list[pb.Logprob]:
-        """Of the tokens that `next` has handed out since the last call; none if not asked for."""
-        count = len(self._logprobs) - len(self._tokens)
-        taken, self._logprobs = self._logprobs[:count], self._logprobs[max(0, count) :]
-        return taken
-
-    def _token(self, out: pb.TokenOut) -> None:
-        self._tokens.append(out.token)
-        self.received += 1
-        if self.ask.HasField("logprobs"):
-            self._logprobs.append(out.logprob)
-        if out.HasField("waits"):
-            self.waits = out.waits
-        self._wake.set()
-
-    def _finish(self, end: End) -> None:
-        self._end = end
-        self._wake.set()
-        self._on_end(self, end)
-
-
 class WorkerLink:
     """Keeps one Drive stream open. All methods belong to the front's event loop.
 
-    `on_up` hears the worker's status at every (re)connection, `on_down` the number of requests
-    that were open when the worker went away.
+    `on_up` hears the worker's status at every (re)connection; `on_down` how many requests were
+    lost when the worker went away and how many began again elsewhere; `take_over` is asked for
+    each whether it goes on elsewhere; `on_charges` hears what the worker charged to whom.
     """
 
     def __init__(
@@ -131,15 +63,21 @@ class WorkerLink:
         address: str,
         *,
         on_up: Callable[[pb.StatusReply], None] | None = None,
-        on_down: Callable[[int], None] | None = None,
+        on_down: Callable[[int, int], None] | None = None,
+        take_over: Callable[[Flight], bool] = lambda flight: False,
+        on_charges: Callable[[pb.Charges], None] = lambda charges: None,
     ) -> None:
         self.address = address
         self.status: pb.StatusReply | None = None
-        self.heard = 0  # messages: each brought a token or an end
+        self.heard = 0  # messages that brought a token or an end
+        self.tokens = 0  # prompt + max_tokens of what is open here
         self._on_up = on_up
         self._on_down = on_down
+        self._take_over = take_over
+        self._on_charges = on_charges
+        self._owed: dict[str, float] = {}  # service charged elsewhere, not yet said here
         self._flights: dict[str, Flight] = {}
-        self._outbox: asyncio.Queue[pb.FrontMessage | None] | None = None
+        self._outbox: _Outbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._closing = False
@@ -175,12 +113,29 @@ class WorkerLink:
 
     def send(self, ask: pb.Ask, on_end: Callable[[Flight, End], None]) -> Flight:
         """Hand a request to the worker. `on_end` is called exactly once. Raises WorkerDown."""
+        flight = Flight(ask, on_end)
+        self.carry(flight)
+        return flight
+
+    def carry(self, flight: Flight) -> None:
+        """Hand over a request that may have been with another worker. Raises WorkerDown."""
         if self._outbox is None or self._closing:
             raise WorkerDown(f"no worker answers at {self.address}")
-        flight = Flight(ask, on_end)
-        self._flights[ask.request_id] = flight
-        self._outbox.put_nowait(pb.FrontMessage(ask=ask))
-        return flight
+        self._flights[flight.ask.request_id] = flight
+        self.tokens += flight.tokens
+        flight.via = self
+        self._outbox.put_nowait(pb.FrontMessage(ask=flight.ask))
+
+    def charge(self, tenants: Mapping[str, float]) -> None:
+        """Tell the worker what other replicas have charged: service by tenant. A worker that is
+        away is told nothing, as it will have forgotten all of it. What is told faster than it goes
+        out is added up: one number a tenant is the most that ever waits."""
+        if self._outbox is None or not tenants:
+            return
+        if not self._owed:
+            self._outbox.put_nowait(_OWED)
+        for tenant, service in tenants.items():
+            self._owed[tenant] = self._owed.get(tenant, 0.0) + service
 
     def abort(self, request_id: str, *, complete: bool = False) -> None:
         """Give a request up; its end still comes, with the tokens it really cost. `complete`: it
@@ -195,8 +150,8 @@ class WorkerLink:
         self._closing = True
         for request_id, flight in list(self._flights.items()):
             self.abort(request_id)
-            del self._flights[request_id]
-            flight._finish(self._cut_short(flight))
+            self._forget(request_id)
+            flight.finish(self._cut_short(flight))
 
     def _cut_short(self, flight: Flight) -> End:
         tokens, prompt = flight.received, len(flight.ask.prompt)
@@ -233,8 +188,8 @@ class WorkerLink:
         """One connection's life."""
         status = await stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=_ANSWER_S)
         call = stub.Drive()
-        outbox: asyncio.Queue[pb.FrontMessage | None] = asyncio.Queue()
-        writer = asyncio.create_task(_write(call, outbox))
+        outbox: _Outbox = asyncio.Queue()
+        writer = asyncio.create_task(self._write(call, outbox))
         try:
             self._go_up(status, outbox)
             while (message := await call.read()) is not grpc.aio.EOF:
@@ -245,26 +200,26 @@ class WorkerLink:
                 await writer
 
     def _dispatch(self, message: pb.WorkerMessage) -> None:
-        self.heard += 1
+        if message.tokens or message.ended:
+            self.heard += 1
         for out in message.tokens:
             flight = self._flights.get(out.request_id)
             if flight is not None:
-                flight._token(out)
+                flight.token(out)
         for ended in message.ended:
-            flight = self._flights.pop(ended.request_id, None)
+            flight = self._forget(ended.request_id)
             if flight is not None:
-                flight._finish(
-                    End(
-                        ended.outcome,
-                        ended.reason,
-                        ended.prompt_tokens,
-                        ended.output_tokens,
-                        ended.ttft_s or None,
-                        computed_tokens=ended.computed_tokens,
-                    )
-                )
+                flight.finish(_end_of(ended))
+        if message.HasField("charges"):
+            self._on_charges(message.charges)
 
-    def _go_up(self, status: pb.StatusReply, outbox: asyncio.Queue[pb.FrontMessage | None]) -> None:
+    def _forget(self, request_id: str) -> Flight | None:
+        flight = self._flights.pop(request_id, None)
+        if flight is not None:
+            self.tokens -= flight.tokens
+        return flight
+
+    def _go_up(self, status: pb.StatusReply, outbox: _Outbox) -> None:
         self.status = status
         self._outbox = outbox
         self._changed.set()
@@ -275,18 +230,56 @@ class WorkerLink:
         if self._outbox is None:
             return
         self._outbox = None
+        self._owed.clear()
         self._changed.set()
-        left, self._flights = self._flights, {}
+        left, self._flights, self.tokens = self._flights, {}, 0
+        lost = 0
         for flight in left.values():
-            flight._finish(self._cut_short(flight))
+            if self._closing or not flight.may_begin_again or not self._take_over(flight):
+                lost += 1
+                flight.finish(self._cut_short(flight))
         if self._on_down is not None and not self._closing:
-            self._on_down(len(left))
+            self._on_down(lost, len(left) - lost)
+
+    async def _write(self, call: grpc.aio.StreamStreamCall, outbox: _Outbox) -> None:
+        """Send what is queued, in order; None closes the sending side."""
+        closing = False
+        while not closing:
+            queued = [await outbox.get()]
+            tokens = _tokens(queued[0])
+            while len(queued) < _MOST_AT_ONCE and tokens < _MOST_TOKENS and not outbox.empty():
+                queued.append(outbox.get_nowait())
+                tokens += _tokens(queued[-1])
+            closing = None in queued
+            messages = [self._said(m) for m in queued[: queued.index(None) if closing else None]]
+            # A write costs far more than what is written.
+            if messages:
+                one = messages[0] if len(messages) == 1 else pb.FrontMessage(several=messages)
+                await call.write(one)
+        await call.done_writing()
+
+    def _said(self, queued: pb.FrontMessage | _Owed | None) -> pb.FrontMessage:
+        if isinstance(queued, pb.FrontMessage):
+            return queued
+        message, self._owed = _charges(self._owed), {}
+        return message
 
 
-async def _write(
-    call: grpc.aio.StreamStreamCall, outbox: asyncio.Queue[pb.FrontMessage | None]
-) -> None:
-    """Send what is queued, in order; None closes the sending side."""
-    while (message := await outbox.get()) is not None:
-        await call.write(message)
-    await call.done_writing()
+def _tokens(queued: pb.FrontMessage | _Owed | None) -> int:
+    return len(queued.ask.prompt) if isinstance(queued, pb.FrontMessage) else 0
+
+
+def _charges(owed: Mapping[str, float]) -> pb.FrontMessage:
+    each = [pb.TenantCharge(tenant=t, service=service) for t, service in owed.items()]
+    return pb.FrontMessage(charges=pb.Charges(tenants=each))
+
+
+def _end_of(ended: pb.Ended) -> End:
+    return End(
+        ended.outcome,
+        ended.reason,
+        ended.prompt_tokens,
+        ended.output_tokens,
+        ended.ttft_s or None,
+        computed_tokens=ended.computed_tokens,
+    )

@@ -31,6 +31,7 @@ class Seen:
     ended: float
     tokens: int
     error: str | None
+    request_id: str | None = None  # as the front calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,11 @@ async def _send(
     }
     headers = {"Authorization": f"Bearer {target.keys[arrival.tenant]}"}
     sent = time.time()
-    status, tokens, first, error = 0, 0, None, None
+    status, tokens, first, error, name = 0, 0, None, None, None
     try:
         url = f"{target.url}/v1/completions"
         async with client.stream("POST", url, json=body, headers=headers) as response:
-            status = response.status_code
+            status, name = response.status_code, response.headers.get("x-request-id")
             async for line in response.aiter_lines():
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
@@ -114,6 +115,6 @@ async def _send(
         error = f"{type(e).__name__}: {e}"
     if status != 200:
         error = error or f"HTTP {status}"
-    seen = Seen(arrival, sent, status, first, time.time(), tokens, error)
+    seen = Seen(arrival, sent, status, first, time.time(), tokens, error, name)
     on_seen(seen)
     return seen

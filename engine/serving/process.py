@@ -12,9 +12,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO
 
+from engine.errors import EngineError
 from engine.serving.launch import PROGRESS, READY
 
 _LAST_WORDS = 20
+
+
+class ServeError(EngineError):
+    """A process of `serve` did not start, or ended when it should not have."""
 
 
 class Child:
@@ -61,9 +66,15 @@ class Child:
             threading.Thread(target=self._note, args=(self._process.stderr, on_error_line)),
         ]
         waiter = threading.Thread(target=self._wait, args=(readers, on_exit))
-        for thread in (*readers, waiter):
-            thread.name, thread.daemon = f"child-{name}", True
-            thread.start()
+        try:
+            for thread in (*readers, waiter):
+                thread.name, thread.daemon = f"child-{name}", True
+                thread.start()
+        except RuntimeError:  # no more threads: nobody would hear it, nor end it
+            self._kill_group()
+            self._process.wait()
+            os.close(self._ours)
+            raise
 
     @property
     def pid(self) -> int:
@@ -77,6 +88,12 @@ class Child:
         """How it ended, in words. For one that has."""
         code = self._process.returncode
         return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def by_whom(self) -> str:
+        """A hint, for one that ended and that nobody here has ended; empty when it has a code."""
+        if self._process.returncode != -signal.SIGKILL:
+            return ""
+        return " (killed by hand, or by the system for want of memory: see dmesg)"
 
     def last_words(self) -> list[str]:
         return list(self._words)
@@ -125,3 +142,22 @@ class Child:
         self._exited.set()
         self._over.set()
         on_exit()
+
+
+def ready_or_raise(child: Child, within_s: float) -> None:
+    """Wait until it is ready. Raises ServeError, with its last words, if it does not become so."""
+    if child.wait_ready(within_s):
+        return
+    what = (
+        f"was not ready within {within_s:.0f} s"
+        if child.poll() is None
+        else f"ended with {child.how()} before it was ready{child.by_whom()}"
+    )
+    raise ServeError(obituary(child, what))
+
+
+def obituary(child: Child, what: str) -> str:
+    """What became of it, in a sentence, and what it said last."""
+    words = child.last_words()
+    said = "; it said:\n" + "\n".join(f"  {line}" for line in words) if words else ""
+    return f"the {child.name} process {what}{said}"

@@ -1,20 +1,17 @@
-"""The processes of one `serve`: store, worker, front. Owns their start, their watch, their end.
+"""The processes of one `serve`: store, workers, front. Owns their start, their watch, their end.
 
-Start: store first (nothing is lost), then the worker, then the front. End: the other way round,
-so that no request comes in while the worker leaves, and the last batches find a store. A store
-that ends by itself is started again, serving goes on; without worker or front there is no serving.
+Start: store first (nothing is lost), then the workers, then the front. End: the other way round,
+so that no request comes in while the workers leave, and the last batches find a store. A store or
+a worker that ends by itself is started again, serving goes on; without front there is no serving.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -22,23 +19,21 @@ from engine.admin import overlay_file
 from engine.admin.listen import SOCKET, AdminListen
 from engine.clock import ClockBase, SystemClock
 from engine.config import Settings
-from engine.errors import EngineError
+from engine.serving import workers
+from engine.serving.device import check_pools
+from engine.serving.door import HttpDoor, in_url, listen
 from engine.serving.faults import NO_FAULTS, Faults
 from engine.serving.keeper import Keeper
-from engine.serving.launch import AdminLaunch, Launch
-from engine.serving.process import Child
+from engine.serving.launch import AdminLaunch, Launch, WorkerPlace
+from engine.serving.process import Child, ServeError, obituary, ready_or_raise
+from engine.serving.runtime import clear, make_runtime_dir
+from engine.serving.workers import Workers, new_run_id
 
-LONGEST_SOCKET_PATH = 100  # the kernel's own limit is 107 bytes
 _STOP_S = 5.0
-_START_S = {"store": 60.0, "worker": 1800.0, "front": 90.0}  # the worker may download its model
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_STORE_START_S, _FRONT_START_S = 60.0, 90.0
 
 Progress = Callable[[str], None]
 Line = Callable[[str, str], None]
-
-
-class ServeError(EngineError):
-    """A process of `serve` did not start, or ended when it should not have."""
 
 
 def _nothing(*_: str) -> None:
@@ -56,10 +51,12 @@ def _deaf(listener: Callable[..., None]) -> Callable[..., None]:
 
 
 class ServeProcesses:
-    """Context manager: inside it the pool serves at `url`.
+    """Context manager: inside it the pools serve at `url`.
 
-    `metrics_port` is where the store process serves Prometheus, on the same loopback address; 0 =
-    nowhere. The socket is held here, so that it outlives a store that is started again.
+    `door` is where tenants call; without one it is `host` and `port`, which must be loopback.
+    `metrics_port` is where the store process serves Prometheus, always on loopback: it names
+    tenants and asks for no key; 0 = nowhere. The socket is held here, so that it outlives a store
+    that is started again.
     `collector` is the address of a store process elsewhere (`tenantscope collect`): rows go there,
     and none is started here; the token and CA to show there are taken from the environment.
     `otlp_to` is a third party's OTLP endpoint that the store process feeds beside those in its
@@ -68,7 +65,8 @@ class ServeProcesses:
     change is kept in the store's folder. `config` is the settings file they may have read again.
     `progress` hears one line a stage, `on_line` (process, line) whatever a child writes to
     stderr; neither can do harm by failing. `modules` names the module of each process; tests put
-    others in their place. Raises ServeError, with a child's last words, when one does not start.
+    others in their place. Raises ServeError, with a child's last words, when one does not start;
+    ConfigError for pools that this machine or this version cannot serve.
     """
 
     def __init__(
@@ -80,6 +78,7 @@ class ServeProcesses:
         port: int = 0,
         faults: Faults | None = None,
         *,
+        door: HttpDoor | None = None,
         metrics_port: int = 0,
         collector: str | None = None,
         otlp_to: str | None = None,
@@ -89,11 +88,8 @@ class ServeProcesses:
         on_line: Line | None = None,
         modules: dict[str, str] | None = None,
     ) -> None:
-        if host not in _LOOPBACK:
-            raise ServeError(
-                f"--host {host}: this version listens on loopback only: "
-                "use 127.0.0.1, ::1 or localhost"
-            )
+        self.door = door or HttpDoor(host, port)
+        self.door.check()
         if collector is not None and metrics_port:
             raise ServeError(
                 f"--metrics-port {metrics_port}: with --collector the metrics are the collector's: "
@@ -106,6 +102,7 @@ class ServeProcesses:
             )
         if admin is not None:
             admin.check()
+        check_pools(settings.all_pools())
         self.settings = settings
         self._config = config
         self._admin = admin
@@ -113,8 +110,6 @@ class ServeProcesses:
         self._otlp_to = otlp_to
         self.store_dir = store_dir
         self.clock: ClockBase = SystemClock().base
-        self.run_id = f"run-{secrets.token_hex(6)}"
-        self.host, self.port = host, port
         self.metrics_port = metrics_port
         self._metrics: socket.socket | None = None
         self._given_dir = runtime_dir
@@ -128,21 +123,26 @@ class ServeProcesses:
             "front": "engine.serving.front",
         } | (modules or {})
         self._store: Keeper | None = None
-        self._children: list[Child] = []  # worker, front: as long as they live, it serves
-        self._something_ended = threading.Event()
+        self._workers: Workers | None = None
+        self._front: Child | None = None  # as long as it lives, there is serving
+        self._front_ended = threading.Event()
         self._stopping = False
         self._stop_lock = threading.Lock()
 
     @property
+    def port(self) -> int:
+        return self.door.port
+
+    @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return self.door.url
 
     @property
     def metrics_url(self) -> str | None:
         """Where Prometheus scrapes; None when it is off."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.metrics_port}/metrics" if self.metrics_port else None
+        if not self.metrics_port:
+            return None
+        return f"http://{in_url(self.door.loopback_host)}:{self.metrics_port}/metrics"
 
     @property
     def runtime_dir(self) -> Path:
@@ -152,8 +152,19 @@ class ServeProcesses:
         return self._made_dir
 
     @property
+    def worker_places(self) -> tuple[WorkerPlace, ...]:
+        """Every worker, in the order of the settings' pools."""
+        return workers.places(self.settings, self.runtime_dir)
+
+    @property
     def worker_address(self) -> str:
-        return f"unix:{self.runtime_dir / 'worker.sock'}"
+        """The first worker's."""
+        return self.worker_places[0].address
+
+    @property
+    def run_id(self) -> str:
+        """The first worker's run, as it was started last."""
+        return "" if self._workers is None else self._workers.run_ids.get(0, "")
 
     @property
     def admin_address(self) -> str:
@@ -185,71 +196,70 @@ class ServeProcesses:
         self.stop()
 
     def start(self) -> None:
-        """Start all three and return when requests are answered. Raises ServeError."""
-        with listen(self.host, self.port) as listening, _said():
-            self.port = listening.getsockname()[1]
+        """Start them all and return when requests are answered. Raises ServeError."""
+        with listen(self.door.host, self.door.port) as listening, _said():
+            self.door = replace(self.door, port=listening.getsockname()[1])
             if self.metrics_port:
-                self._metrics = listen(self.host, self.metrics_port, "--metrics-port")
+                host = self.door.loopback_host
+                self._metrics = listen(host, self.metrics_port, "--metrics-port")
             self._made_dir = make_runtime_dir(self._given_dir)
             launch = Launch(
                 settings=self.settings,
                 clock=self.clock,
-                run_id=self.run_id,
-                worker_address=self.worker_address,
+                run_id=new_run_id(),
+                workers=self.worker_places,
                 store_address=self.store_address,
                 listen_fd=listening.fileno(),
+                tls_cert=_whole(self.door.tls_cert),
+                tls_key=_whole(self.door.tls_key),
                 faults=self._faults,
                 admin=self._admin_launch(),
             )
-            args = self.runtime_dir / "launch.json"
-            launch.write(args)
             if self._collector is None:
                 self._start_store()
-            self._start("worker", [str(args)])
-            self._start("front", [str(args)], keep_fds=(listening.fileno(),))
-            args.unlink()  # read by now; key digests need not lie about, should all be killed
+            self._workers = Workers(launch, self.runtime_dir, self._make_worker, self._progress)
+            self._workers.start()
+            self._start_front(replace(launch, run_id=self.run_id), listening.fileno())
         if self._store is not None:
             self._store.watch()
 
     def _admin_launch(self) -> AdminLaunch:
-        """Paths are made whole: a child may not stand where this process does."""
         where = self._admin or AdminListen(self.admin_address)
         return AdminLaunch(
             where.address,
             str((self.store_dir / overlay_file.NAME).absolute()),
             "" if self._config is None else str(self._config.absolute()),
-            *(str(Path(f).absolute()) if f else "" for f in where.guards),
+            *map(_whole, where.guards),
         )
 
     def failure(self) -> str | None:
-        """What is wrong, in a sentence, when worker or front has ended by itself; None while both
-        live."""
-        if self._stopping:
+        """What is wrong, in a sentence, when the front has ended by itself; None while it lives.
+        Who else is away is said in `progress`, and by the front's /ready."""
+        if self._stopping or self._front is None or self._front.poll() is None:
             return None
-        for child in self._children:
-            code = child.poll()
-            if code is not None:
-                return _obituary(child, f"ended with {child.how()} while serving")
-        return None
+        how = self._front.how()
+        return obituary(self._front, f"ended with {how} while serving{self._front.by_whom()}")
 
     def wait(self, timeout_s: float | None = None) -> str | None:
-        """Block until worker or front ends by itself, or for `timeout_s`. Returns `failure()`."""
-        self._something_ended.wait(timeout_s)
+        """Block until the front ends by itself, or for `timeout_s`. Returns `failure()`."""
+        self._front_ended.wait(timeout_s)
         return self.failure()
 
     def stop(self) -> None:
-        """End everything: front, worker, store; 5 s each at most. May be called twice. One that
-        does not end by itself is ended, and `progress` hears of it."""
+        """End everything: front, workers (all at once), store; 5 s each at most. May be called
+        twice. One that does not end by itself is ended, and `progress` hears of it."""
         with self._stop_lock:
             self._stopping = True
-            for child in reversed(self._children):
-                ended_before = child.poll() is not None
-                if child.stop(_STOP_S) != 0 and not ended_before:
-                    self._progress(f"the {child.name} did not end cleanly: {child.how()}")
-            self._children.clear()
+            if self._front is not None:
+                ended_before = self._front.poll() is not None
+                if self._front.stop(_STOP_S) != 0 and not ended_before:
+                    self._progress(f"the front did not end cleanly: {self._front.how()}")
+                self._front = None
+            if self._workers is not None:
+                self._workers.stop(_STOP_S)
             if self._store is not None:
-                code, ended_before = self._store.stop(_STOP_S)
-                if code != 0 and not ended_before:
+                code, was_away = self._store.stop(_STOP_S)
+                if code != 0 and not was_away:
                     how = self._store.child.how()
                     self._progress(f"the store did not end cleanly: {how}")
                 self._store = None
@@ -257,13 +267,20 @@ class ServeProcesses:
                 self._metrics.close()
                 self._metrics = None
             if self._made_dir is not None:
-                _remove(self._made_dir, whole=self._given_dir is None)
+                clear(self._made_dir, whole=self._given_dir is None)
 
-    def _start(self, name: str, arguments: Sequence[str], keep_fds: Sequence[int] = ()) -> None:
-        self._progress(f"starting the {name}")
-        child = self._child(name, arguments, self._something_ended.set, keep_fds)
-        self._children.append(child)
-        _await(child)
+    def _start_front(self, launch: Launch, listen_fd: int) -> None:
+        self._progress("starting the front")
+        path = self.runtime_dir / "launch.json"
+        launch.write(path)
+        self._front = self._child("front", "front", [str(path)], self._front_ended.set, [listen_fd])
+        ready_or_raise(self._front, _FRONT_START_S)
+        path.unlink()  # read by now; key digests need not lie about, should all be killed
+
+    def _make_worker(
+        self, name: str, arguments: Sequence[str], on_exit: Callable[[], None]
+    ) -> Child:
+        return self._child("worker", name, arguments, on_exit)
 
     def _start_store(self) -> None:
         self._progress("starting the store")
@@ -276,14 +293,16 @@ class ServeProcesses:
             arguments += ["--otlp-to", self._otlp_to]
         self._store = Keeper(
             "store",
-            lambda on_exit: self._child("store", arguments, on_exit, keep_fds),
+            lambda on_exit: self._child("store", "store", arguments, on_exit, keep_fds),
             self._progress,
-            _START_S["store"],
+            _STORE_START_S,
+            "serving goes on, its rows wait",
         )
-        _await(self._store.child)
+        ready_or_raise(self._store.child, _STORE_START_S)
 
     def _child(
         self,
+        kind: str,
         name: str,
         arguments: Sequence[str],
         on_exit: Callable[[], None],
@@ -291,7 +310,7 @@ class ServeProcesses:
     ) -> Child:
         return Child(
             name,
-            self._modules[name],
+            self._modules[kind],
             arguments,
             keep_fds=keep_fds,
             on_error_line=lambda line: self._on_line(name, line),
@@ -300,16 +319,9 @@ class ServeProcesses:
         )
 
 
-def _await(child: Child) -> None:
-    """Raises ServeError when it does not become ready."""
-    if child.wait_ready(_START_S[child.name]):
-        return
-    what = (
-        f"was not ready within {_START_S[child.name]:.0f} s"
-        if child.poll() is None
-        else f"ended with {child.how()} before it was ready"
-    )
-    raise ServeError(_obituary(child, what))
+def _whole(path: str) -> str:
+    """A path made whole: a child may not stand where this process does."""
+    return str(Path(path).absolute()) if path else ""
 
 
 @contextlib.contextmanager
@@ -320,55 +332,3 @@ def _said() -> Iterator[None]:
     except OSError as e:
         where = f" ({e.filename})" if e.filename else ""
         raise ServeError(f"cannot start: {e.strerror or e}{where}; make room, or set TMPDIR") from e
-
-
-def listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A listening socket; port 0 = any free one. Raises ServeError when the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(2048)
-    except OSError as e:
-        listening.close()
-        raise ServeError(
-            f"cannot listen on {host}, port {port} ({(e.strerror or str(e)).lower()}): "
-            f"choose another one with {option}"
-        ) from None
-    return listening
-
-
-def make_runtime_dir(given: Path | None) -> Path:
-    """A folder only its owner may enter, with a path short enough for unix sockets."""
-    longest = len(os.fsencode("/worker.sock"))
-    if given is not None:
-        given.mkdir(mode=0o700, parents=True, exist_ok=True)
-        given.chmod(0o700)
-        folder = given.resolve()
-    else:
-        parent = tempfile.gettempdir()
-        if len(os.fsencode(parent)) + len("/tenantscope-12345678") + longest > LONGEST_SOCKET_PATH:
-            parent = "/tmp"
-        folder = Path(tempfile.mkdtemp(prefix="tenantscope-", dir=parent))
-    if len(os.fsencode(folder)) + longest > LONGEST_SOCKET_PATH:
-        raise ServeError(
-            f"the runtime folder {folder} is too long for unix sockets "
-            f"({LONGEST_SOCKET_PATH - longest} bytes at most): choose a shorter one"
-        )
-    return folder
-
-
-def _remove(folder: Path, *, whole: bool) -> None:
-    if whole:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    for name in ("launch.json", "worker.sock", "store.sock", SOCKET):
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()
-
-
-def _obituary(child: Child, what: str) -> str:
-    words = child.last_words()
-    said = "; it said:\n" + "\n".join(f"  {line}" for line in words) if words else ""
-    return f"the {child.name} process {what}{said}"

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 from engine.clock import SystemClock
 from engine.collector import few_collections
 from engine.errors import EngineError
+from engine.serving.device import settle
 from engine.serving.faults import NO_FAULTS, FaultyRunner
 from engine.serving.launch import READY, Launch, say, say_progress
 from engine.threads import bound_spinning
 
 if TYPE_CHECKING:
-    from engine.core import EngineCore, StepResult
+    from engine.core import EngineCore
+    from engine.core_values import StepResult
     from engine.scheduling.plan import Runner
 
 _IDLE_S = 0.5
@@ -71,19 +73,21 @@ def stop_on_signal(
 
 def serve_worker(launch: Launch) -> None:
     """Load, warm up, serve until told to stop. Raises EngineError."""
+    settle(launch.settings.all_pools()[0], launch.worker.replica)
     stopping = threading.Event()
     serving = threading.Event()
     last_words: list[Callable[[], object]] = []
     stop_on_signal(stopping, lambda: [word() for word in last_words], serving=serving)
 
     from engine.admin.adapters import AdapterNames
-    from engine.admin.worker import LibraryShelf, Operator
+    from engine.admin.shelf import LibraryShelf
+    from engine.admin.worker import Operator
     from engine.build import build
     from engine.model.loaders import load_model
     from engine.serving.worker_service import WorkerService, start_server
     from telemetry.pipeline.exporter import Exporter
 
-    settings = launch.settings
+    settings, place = launch.settings, launch.worker
     clock = SystemClock(launch.clock)
     say_progress(f"loading the model {settings.model}")
     model = load_model(settings.model, settings.dtype, progress=say_progress)
@@ -114,7 +118,7 @@ def serve_worker(launch: Launch) -> None:
             core, settings, names, LibraryShelf(built.library, built.most_adapter_pages)
         ),
     )
-    server = start_server(service, launch.worker_address)
+    server = start_server(service, place.address)
     for runner in faulty:
         runner.arm()
     serving.set()
@@ -132,7 +136,7 @@ def serve_worker(launch: Launch) -> None:
 def main() -> None:
     bound_spinning()
     try:
-        serve_worker(Launch.read(Path(sys.argv[1])))
+        serve_worker(Launch.take(Path(sys.argv[1])))
     except EngineError as e:
         print(f"error: {e}", file=sys.stderr, flush=True)
         sys.exit(1)

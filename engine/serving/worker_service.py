@@ -29,7 +29,8 @@ from telemetry.watch.worker import History, WorkerWatch
 
 if TYPE_CHECKING:
     from engine.admin.worker import Operator
-    from engine.core import EngineCore, StepResult
+    from engine.core import EngineCore
+    from engine.core_values import StepResult
 
 _log = logging.getLogger(__name__)
 _FRONTS = 4  # Drive streams at once: one a front, and room for one that is on its way out
@@ -76,7 +77,7 @@ class Outbox:
     def messages(self) -> Iterator[pb.WorkerMessage]:
         while (item := self._queue.get()) is not None:
             message = item if isinstance(item, pb.WorkerMessage) else self._message(item)
-            if message.tokens or message.ended:
+            if message.tokens or message.ended or message.HasField("charges"):
                 yield message
 
     def _message(self, result: StepResult) -> pb.WorkerMessage:
@@ -114,6 +115,11 @@ def _annotate(message: pb.WorkerMessage, result: StepResult) -> None:
         waited = waits.get(out.request_id)
         if waited is not None:
             out.waits.CopyFrom(pb.FirstWaits(**waited._asdict()))
+
+
+def charges_message(charges: Mapping[str, float]) -> pb.Charges:
+    """Service charged by tenant, as it goes to the other replicas."""
+    return pb.Charges(tenants=[pb.TenantCharge(tenant=t, service=s) for t, s in charges.items()])
 
 
 class WorkerService(pb_grpc.WorkerServicer):
@@ -155,10 +161,14 @@ class WorkerService(pb_grpc.WorkerServicer):
         self._stopping = False
 
     def publish(self, result: StepResult) -> None:
-        """Core thread, after a step: hand the result to every stream."""
+        """Core thread, after a step: hand the result to every stream. What was charged goes to one,
+        the newest: two fronts would each tell the other replicas, and it would count twice."""
+        outboxes = self._outboxes
         if result.tokens or result.ended:
-            for outbox in self._outboxes:
+            for outbox in outboxes:
                 outbox.put(result)
+        if result.charges and outboxes:
+            outboxes[-1].put(pb.WorkerMessage(charges=charges_message(result.charges)))
 
     def stop_admitting(self) -> None:
         """From now on every ask is answered `failed`; streams end after what is queued."""
@@ -243,10 +253,14 @@ class WorkerService(pb_grpc.WorkerServicer):
     def _listen(self, requests: Iterator[pb.FrontMessage], outbox: Outbox) -> None:
         """The stream's incoming side, on a thread of its own until the front closes it."""
         try:
-            for message in requests:
+            for message in (m for said in requests for m in said.several or (said,)):
                 if message.HasField("ask"):
                     with self._names_lock:
                         self._take(message.ask, outbox)
+                elif message.HasField("charges"):
+                    self._core.charged_elsewhere(
+                        {c.tenant: c.service for c in message.charges.tenants}
+                    )
                 elif outbox.owns(message.abort.request_id):
                     end = self._core.complete if message.abort.complete else self._core.abort
                     end(message.abort.request_id)
@@ -286,6 +300,7 @@ class WorkerService(pb_grpc.WorkerServicer):
                         top_p=ask.top_p or 1.0,
                         logprobs=ask.logprobs if ask.HasField("logprobs") else None,
                         tell_waits=ask.tell_waits,
+                        counted_with=ask.counted_with or None,
                     )
                 )
                 if outbox.closed:

@@ -22,6 +22,7 @@ from engine.simulation.columns import Columns, TenantCounts
 from engine.simulation.popularity import fingerprint
 from engine.simulation.replica import Replica, adapter_key
 from engine.simulation.setup import Setup, adapter_pages, floor_pages
+from engine.simulation.sharing import Sharing
 from engine.simulation.workload import Arrival, Change, Retry
 from engine.simulation.world import World
 
@@ -62,6 +63,7 @@ class PoolFront:
         self.room_tokens = limits.pool_bytes // page * limits.page_tokens
         self.adapter_floor_pages = floor_pages(limits, page)[1]
         self.homes: dict[str, int] = {}
+        self.sharing = Sharing(replicas, world) if len(replicas) > 1 else None
         self.book: FrontBook | None = None
         if rows is not None:
             self.book = FrontBook(settings, world.clock, replicas[0].run_id, rows, self._levels)
@@ -107,7 +109,7 @@ class Front:
         self._pools = {p.replicas[0].pool.name: p for p in pools}
         retries = {r.tenant: r for r in self._setup.retries}
         for tenant in self._setup.tenants:
-            pool = self._pools[tenant.pool] if tenant.pool else pools[0]
+            pool = self._pools[self._setup.pool_of(tenant).name]
             self._known[tenant.name] = _Tenant(tenant, pool, retries.get(tenant.name))
         for change in sorted(self._setup.changes, key=lambda c: c.at_s):
             self._world.at(change.at_s, partial(self._change, change))
@@ -216,6 +218,8 @@ class Front:
         self.live[request_id] = (known.number, ticket, replica, a.at_s)
         if known.retries is not None and known.retries.timeouts:
             self._again[request_id] = (a, attempt)
+        if pool.sharing is not None:
+            pool.sharing.wanted()
         replica.core.submit(
             Ask(
                 request_id,

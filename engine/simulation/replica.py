@@ -191,8 +191,7 @@ class Replica:
         before = self.service_before
         for tenant in self._settings.tenants:
             name = tenant.name
-            served = counters.unlifted(name) * counters.weight(name)
-            before[name] = before.get(name, 0.0) + served
+            before[name] = before.get(name, 0.0) + counters.service(name)
         self.steps_before += self.core.status().steps
 
     # -- questions, housekeeping
@@ -207,10 +206,8 @@ class Replica:
         past = [before.get(t, 0.0) for t in tenants] if before else [0.0] * len(tenants)
         if not self.up:
             return past
-        counters = self.core.scheduler.counters
-        charged = map(counters.unlifted, tenants)
-        weights = map(counters.weight, tenants)
-        return [p + c * w for p, c, w in zip(past, charged, weights, strict=True)]
+        served = map(self.core.scheduler.counters.service, tenants)
+        return [p + s for p, s in zip(past, served, strict=True)]
 
     def seal(self) -> None:
         """A bucket has ended: send its rows."""
@@ -259,6 +256,7 @@ class Replica:
             ),
             emit=self._emit or _nobody,
             book=QuietLedger if self._emit is None else Ledger,
+            share_every_s=math.inf if self.pool.replicas > 1 else None,
         )
         if self._emit is not None:
             core.announce(self._run_row(settings, machine))

@@ -178,11 +178,10 @@ def summarise(
     good = by_tenant.total(np.where(met, _floats(columns.output), 0.0))
     met_by, missed_by = by_tenant.count(met), by_tenant.count(missed)
     whole = float(service.sum())
-    first = setup.pools[0].name
     tenants = tuple(
         TenantResult(
             tenant=name,
-            pool=known[name].pool or first,
+            pool=setup.pool_of(known[name]).name,
             weight=known[name].weight,
             service=float(service[i]),
             share=float(service[i]) / whole if whole else 0.0,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from engine.config import POLICIES, Limits, PolicyKnobs, PoolSpec, Settings, Tenant
+from engine.config_pools import pool_of
 from engine.costs import CostModel, StepFeatures
 from engine.errors import WorkloadError
 from engine.simulation.hardware import PRESETS, Preset
@@ -62,7 +63,6 @@ class Setup:
 
     def settings(self, pool: PoolSpec) -> Settings:
         """What the pool's workers and its front are started with; rows leave at bucket ends."""
-        first = self.pools[0].name
         return Settings(
             engine="simulation",
             pool=pool.name,
@@ -72,8 +72,12 @@ class Setup:
             provisional_s=math.inf,
             limits=pool.limits,
             knobs=self.knobs,
-            tenants=tuple(t for t in self.tenants if (t.pool or first) == pool.name),
+            tenants=tuple(t for t in self.tenants if self.pool_of(t).name == pool.name),
         )
+
+    def pool_of(self, tenant: Tenant) -> PoolSpec:
+        """Which pool serves the tenant, as `serve` places it."""
+        return pool_of(self.pools, tenant)
 
 
 def reference_machine(workload: Workload) -> Machine:
@@ -190,11 +194,11 @@ def check(setup: Setup) -> None:
                 f"{', '.join(map(repr, names))}"
             )
     for fault in setup.faults:
-        pool_of = fault.pool or names[0]
-        replicas = next((p.replicas for p in setup.pools if p.name == pool_of), 0)
+        named = fault.pool or names[0]
+        replicas = next((p.replicas for p in setup.pools if p.name == named), 0)
         if fault.replica >= replicas:
             raise WorkloadError(
-                f"fault at {fault.at_s:g} s: pool {pool_of!r} has {replicas} replicas, there is "
+                f"fault at {fault.at_s:g} s: pool {named!r} has {replicas} replicas, there is "
                 f"no replica {fault.replica} (they count from 0)"
             )
 

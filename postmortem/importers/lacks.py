@@ -42,13 +42,15 @@ _COLUMNS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "outcome": ("outcome", (), "a row with an answer counts as finished"),
     "is_retry": ("retries", (), "a retry storm is not seen as one"),
 }
+# What follows where some rows have it.
+_SOME = {"tenant": "these rows are one tenant, `unknown`"}
 
 
 def lacks_of(account: Account, *, slo: bool) -> tuple[Lack, ...]:
     """In the table's order: columns that rows lack, then what no request log holds."""
     out = [
-        Lack(what, missing, findings, consequence)
-        for column, (what, findings, consequence) in _COLUMNS.items()
+        Lack(what, missing, findings, _SOME.get(column, said) if missing < account.kept else said)
+        for column, (what, findings, said) in _COLUMNS.items()
         if (missing := account.kept - account.told[column])
     ]
     if not slo:

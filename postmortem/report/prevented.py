@@ -96,8 +96,10 @@ def _trust(found: WhatIf) -> str:
     errors = found.fidelity.errors
     if not errors:
         return "too few requests to compare the replay with what was recorded"
-    worst = max(max(e.p50_error, e.p99_error) for e in errors)
+    off = set(found.fidelity.off)
+    worst = max(max(e.p50_error, e.p99_error) for e in errors if e.tenant not in off)
+    but = f" (but for {len(off)} of {len(errors) - 1}, see below)" if off else ""
     return (
         f"the replay of what happened is off by {percent(worst)} at most in TTFT p50 and p99 of "
-        f"those hurt; {percent(found.fidelity.imputed_share)} of the lengths are made up"
+        f"those hurt{but}; {percent(found.fidelity.imputed_share)} of the lengths are made up"
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from postmortem.summed import replayable, uncollected
 from postmortem.whatif import judge, toml
-from postmortem.whatif.fidelity import compare
+from postmortem.whatif.fidelity import compare, may_be_chance, unclaimed
 from postmortem.whatif.model import (
     CONCLUDED,
     NO_CONCLUSION,
@@ -29,7 +29,7 @@ from postmortem.whatif.model import (
 from postmortem.whatif.options import BOTH, Budget, Options
 from postmortem.whatif.policies import LIMITS, apply, candidates
 from postmortem.whatif.prepare import Prepared, prepare, rows_of
-from postmortem.whatif.replay import DROPPED, KEPT, Job
+from postmortem.whatif.replay import DROPPED, KEPT, MOMENT_S, Job
 from postmortem.whatif.run import SMALL, Answer, Hear, Refused, Replays
 from telemetry.case import Case
 from telemetry.window import Reads, Window, read_window
@@ -94,6 +94,19 @@ def _nothing(pool: str, span: tuple[float, float], why: str, wall_s: float) -> W
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What the replay of what happened is good for. `problem`: why nothing can be concluded."""
+
+    problem: str | None
+    fidelity: Fidelity | None = None
+    base: tuple[Baseline, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return self.problem is None
+
+
 class _Asked:
     """One what-if, from what was prepared to its answer."""
 
@@ -136,32 +149,50 @@ class _Asked:
         stretches = {"window": made.window}
         if made.calm is not None:
             stretches["calm"] = made.calm
-        requests = (1 + len(remedies)) * options.seeds * len(made.window.offered)
+        jobs = {("", KEPT, 0): self._job("what happened", None), **self._jobs(remedies)}
+        requests = sum(len(stretches[j.stretch].offered) for j in jobs.values())
         processes = options.processes if requests > SMALL else 1
         with Replays(
             stretches,
             self._budget.deadline_s,
-            processes=processes,
+            processes=min(processes, len(jobs)),
             hear=self._hear,
             clock=self._budget.clock,
         ) as replays:
-            [first] = replays.run([self._job("what happened", None)])
-            if not isinstance(first, Outcome):
-                why = first.why if first is not None else self._short_of_time()
-                return self._conclude(NO_CONCLUSION, f"no conclusion: {why}")
-            fidelity = compare(made.recorded, first, made.facts.victims)
-            base = (Baseline(KEPT, first, judge.spread_of([first], made.facts.victims)),)
-            if not fidelity.holds:
-                why = f"no conclusion: {fidelity.problem}"
-                return self._conclude(NO_CONCLUSION, why, base, fidelity)
-            if judge.restores(first, self._bars, first, made.facts.culprits):
-                why = "no conclusion: in the replay of what happened those hurt keep their SLOs"
-                return self._conclude(NO_CONCLUSION, why, base, fidelity)
-            jobs = self._jobs(remedies)
-            found = dict(zip(jobs, replays.run(list(jobs.values())), strict=True))
+            # Nothing comes of the remedies' replays where that of what happened is not true: then
+            # they end with it. Until that is known another process is best at one of them.
+            answers = replays.run(list(jobs.values()), self._then)
+        found = dict(zip(jobs, answers, strict=False))
+        judged = self._judged(found["", KEPT, 0], *answers[len(jobs) :])
+        if judged.problem is not None:
+            why = f"no conclusion: {judged.problem}"
+            return self._conclude(NO_CONCLUSION, why, judged.base, judged.fidelity)
         not_run = tuple(job.name for key, job in jobs.items() if found[key] is None)
-        found["", KEPT, 0] = first
-        return self._weigh(remedies, found, fidelity, not_run)
+        assert judged.fidelity is not None
+        return self._weigh(remedies, found, judged.fidelity, not_run)
+
+    def _then(self, first: Answer) -> Sequence[Job] | None:
+        """What is to be run next: all the rest, the same a moment apart before it, or nothing."""
+        judged = self._judged(first)
+        if judged.problem is None:
+            return ()
+        fidelity = judged.fidelity
+        if fidelity is None or fidelity.holds or not may_be_chance(fidelity):
+            return None
+        return (replace(self._job("what happened, a moment apart", None), jolt_s=MOMENT_S),)
+
+    def _judged(self, first: Answer | None, again: Answer | None = None) -> _First:
+        """Whether anything can be concluded from the replay of what happened."""
+        made = self._made
+        if not isinstance(first, Outcome):
+            return _First(self._short_of_time() if first is None else first.why)
+        apart = again if isinstance(again, Outcome) else None
+        fidelity = compare(made.recorded, first, made.facts.victims, apart)
+        base = (Baseline(KEPT, first, judge.spread_of([first], made.facts.victims)),)
+        problem = fidelity.problem
+        if problem is None and judge.restores(first, self._bars, first, made.facts.culprits):
+            problem = "in the replay of what happened those hurt keep their SLOs"
+        return _First(problem, fidelity, base)
 
     def _short_of_time(self) -> str:
         return (
@@ -240,6 +271,9 @@ class _Asked:
                 outcomes = self._outcomes(found, remedy.name, retries)
                 if outcomes:
                     tried.append(self._tried(remedy, retries, outcomes, base[0], found))
+        left_out = unclaimed(fidelity)
+        if left_out is not None:
+            self._notes.insert(0, left_out)
         best = judge.cheapest(tried, self._retries)
         done = {t.remedy.name for t in tried}
         missing = sum(r.name not in done for r in remedies)
@@ -247,7 +281,8 @@ class _Asked:
             text = f"none of the {len(done)} remedies replayed restores those hurt"
         else:
             was = baselines[self._retries].outcome
-            text = judge.words(best, was, victims, culprits)
+            claimed = [t for t in victims if t not in fidelity.off]
+            text = judge.words(best, was, claimed, culprits)
         if missing:
             text += f"; {missing} of {len(remedies)} remedies were not replayed"
         end = NONE_RESTORES if best is None else CONCLUDED
@@ -264,7 +299,7 @@ class _Asked:
         """Seed 0's first; none where that is missing."""
         seeds = [found.get((what, retries, s)) for s in range(self._options.seeds)]
         if isinstance(seeds[0], Refused):
-            self._notes.append(f"{what} cannot be: {seeds[0].why}")
+            self._notes.append(f"{what or 'what happened'} was not replayed: {seeds[0].why}")
         if not isinstance(seeds[0], Outcome):
             return []
         return [s for s in seeds if isinstance(s, Outcome)]

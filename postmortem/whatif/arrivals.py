@@ -202,6 +202,14 @@ def shaken(offered: Sequence[Offered], seed: int) -> tuple[Offered, ...]:
     return apart(out)
 
 
+def jolted(offered: Sequence[Offered], most_s: float) -> tuple[Offered, ...]:
+    """Every arrival by up to `most_s` sooner or later, always by the same."""
+    if most_s <= 0:
+        return tuple(offered)
+    rng = random.Random(0)
+    return apart(o._replace(at_s=o.at_s + rng.uniform(-most_s, most_s)) for o in offered)
+
+
 def without_retries(offered: Sequence[Offered]) -> tuple[Offered, ...]:
     return tuple(o for o in offered if not o.retry)
 

@@ -5,10 +5,13 @@ Seconds and tokens; instants are unix seconds. None = not known, or too few to s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 FEW = 20  # requests: under so many a percentile is not said
 TOLERANCE = 0.25  # of TTFT p50 and p99: further off, the replay proves nothing
+MANY = 20  # victims: of so many some are further off by chance, and a second replay says how many
+FACTOR = 2.0  # a victim's p50 so far off is no chance, unless chance alone moves one as far
 MOST_IMPUTED = 0.10  # of the requests served: more made-up lengths prove nothing either
 RESTORED_MISSES = 0.05  # of the eligible; or the tenant's usual part, where that is more
 
@@ -100,6 +103,12 @@ class TtftError:
     def holds(self) -> bool:
         return self.p50_error <= TOLERANCE and self.p99_error <= TOLERANCE
 
+    @property
+    def factor(self) -> float:
+        """How many times one p50 is the other, the larger over the smaller; infinite beside 0."""
+        low, high = sorted((self.recorded_p50_s, self.replayed_p50_s))
+        return high / low if low > 0 else 1.0 if high <= 0 else math.inf
+
 
 def _error(replayed: float, recorded: float) -> float:
     if recorded <= 0:
@@ -109,11 +118,17 @@ def _error(replayed: float, recorded: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """Whether the replay of what happened looks like what happened. `problem` None = it does."""
+    """Whether the replay of what happened looks like what happened. `problem` None = it does.
+
+    `errors`: those hurt together first (`tenant` empty), then each victim that has enough requests.
+    `off`: the victims of whom nothing is claimed, though it holds: no more than chance makes.
+    `by_chance`: how many were off between two replays of the same, where that was asked."""
 
     errors: tuple[TtftError, ...]
     imputed_share: float
     problem: str | None
+    off: tuple[str, ...] = ()
+    by_chance: int | None = None
 
     @property
     def holds(self) -> bool:

@@ -6,8 +6,10 @@ note about it. Reads a source; replays nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from postmortem.whatif import rebuild
 from postmortem.whatif.arrivals import from_rows
@@ -28,6 +30,8 @@ from telemetry.window import Bucket, Reads, Window
 
 TOP_SHARE = 0.2  # of the victims' excess: from here on its holder is worth a remedy of its own
 LONGEST_CALM_S = 1800.0
+LEAD = 0.1  # of the requests there is time for: so many may lie before the onset
+_ARRIVED = attrgetter("arrived")
 CACHED = 0.05  # of the prompt tokens: more is worth a note
 SHORTER = 0.95  # output over max_tokens: less is worth a note
 
@@ -99,16 +103,17 @@ def prepare(
     notes: list[str] = []
     onset = case.incident.onset if case.incident is not None else window.start
     hurry()
-    here = [r for r in window.requests if window.start <= r.arrived < window.end]
+    here = _arrived(window.requests, window.start, window.end)
     if not here:
         raise NoConclusion("the window holds no request rows: minutes alone cannot be replayed")
-    unknown = [t for t in (*hurt, *named) if not any(r.tenant == t for r in window.requests)]
+    there = {r.tenant for r in window.requests}
+    unknown = [t for t in (*hurt, *named) if t not in there]
     if unknown:
         raise NoConclusion(f"no request of {name(unknown[0])} is in this store")
     run, replicas = rebuild.one_run(window.runs, here)
     settings, changed, since, start, end = _in_force(window, run, onset, notes)
     start, end = _incident(case, start, end)
-    start, end = _cut(here, start, end, onset, most_requests, notes)
+    start, end = cut(here, start, end, onset, most_requests, notes)
     plan = plan_start(
         start, end, window.requests, window.buckets, settings.tenants, run.started, since
     )
@@ -195,7 +200,7 @@ def _in_force(
     return settings, cause, since, start, end
 
 
-def _cut(
+def cut(
     rows: Sequence[RequestRecord],
     start: float,
     end: float,
@@ -203,19 +208,20 @@ def _cut(
     most: int,
     notes: list[str],
 ) -> tuple[float, float]:
-    """Not more requests than can be replayed: the stretch around the onset."""
-    here = [r for r in rows if start <= r.arrived < end]
-    if len(here) <= most:
+    """Not more requests than can be replayed: the stretch that holds the onset, and the end of the
+    incident where there is room for both."""
+    at = [r.arrived for r in rows if start <= r.arrived < end]
+    if len(at) <= most:
         return start, end
-    length = (end - start) * most / len(here)
-    first = min(max(start, onset - length / 5), end - length)
-    last = first + length
-    inside = [r.arrived for r in here if first <= r.arrived < last]
-    if len(inside) > most:
-        last = inside[most]
+    begin = max(0, bisect_left(at, onset) - int(LEAD * most))
+    whole = begin >= len(at) - most
+    begin = min(begin, len(at) - most)
+    first = start if begin == 0 else at[begin]
+    last = end if whole else at[begin + most]
+    holds = "onset and the end" if whole else "onset, without the end"
     notes.append(
-        f"replayed {span_s(last - first)} of {span_s(end - start)}, from {when(first)} on: "
-        f"{len(here):,} requests are more than the time allows"
+        f"replayed {span_s(last - first)} of {span_s(end - start)}, from {when(first)} on, with "
+        f"the {holds}: {len(at):,} requests are more than the time allows"
     )
     return first, last
 
@@ -243,7 +249,7 @@ def _calm(
     if not line:
         return None
     begin, end = line[-1].start, line[0].end
-    rows = [r for r in window.requests if begin <= r.arrived < end]
+    rows = _arrived(window.requests, begin, end)
     if not rows:
         return None
     if len(rows) > most:
@@ -260,19 +266,19 @@ def _calm(
 
 def _usual_p99(window: Window, case: Case, victims: Iterable[str]) -> dict[str, float | None]:
     """The victims' TTFT p99 in the calm buckets (None: too few requests)."""
-    out: dict[str, float | None] = {}
-    spans = [(b.start, b.end) for b in case.baseline.buckets]
+    wanted = tuple(victims)
+    spans = [(b.start, b.end) for b in case.baseline.buckets]  # in order of time
     if not spans:
-        return dict.fromkeys(victims)
-    wanted: dict[str, list[RequestRecord]] = {t: [] for t in victims}
-    for r in window.requests:
-        mine_too = wanted.get(r.tenant)
-        if mine_too is not None and any(a <= r.arrived < b for a, b in spans):
-            mine_too.append(r)
-    for tenant, rows in wanted.items():
-        mine = of_rows(rows, spans[0][0], spans[-1][1], {}, (tenant,), ()).of(tenant)
-        out[tenant] = None if mine is None else mine.ttft_p99_s
-    return out
+        return dict.fromkeys(wanted)
+    rows = [r for start, end in spans for r in _arrived(window.requests, start, end)]
+    calm = of_rows(rows, spans[0][0], spans[-1][1], {}, wanted, ())
+    return {n.tenant: n.ttft_p99_s for n in calm.tenants}
+
+
+def _arrived(requests: Sequence[RequestRecord], start: float, end: float) -> list[RequestRecord]:
+    """Those that arrived in [start, end); a window's requests are in that order."""
+    first = bisect_left(requests, start, key=_ARRIVED)
+    return [*requests[first : bisect_left(requests, end, lo=first, key=_ARRIVED)]]
 
 
 def _notes(

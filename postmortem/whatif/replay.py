@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from engine.simulation.setup import Setup
 from engine.simulation.simulate import Progress, simulate
-from postmortem.whatif.arrivals import Offered, shaken, to_arrivals, without_retries
+from postmortem.whatif.arrivals import Offered, jolted, shaken, to_arrivals, without_retries
 from postmortem.whatif.measure import of_columns
 from postmortem.whatif.model import Outcome
 
 KEPT, DROPPED = "kept", "dropped"
+MOMENT_S = 0.25  # some steps: no load changes by it, only who meets whom
 _SAMPLES = 200  # looks at progress and curves a replay, at most
 
 
@@ -34,7 +35,8 @@ class Stretch:
 @dataclass(frozen=True, slots=True)
 class Job:
     """One replay to do. `name` is for people; `stretch` says which arrivals; `of`: the tenants
-    whose numbers are wanted, `hurt`: those counted together."""
+    whose numbers are wanted, `hurt`: those counted together. `jolt_s`: every arrival comes by up to
+    so much sooner or later."""
 
     name: str
     stretch: str
@@ -43,6 +45,7 @@ class Job:
     hurt: frozenset[str]
     seed: int = 0
     retries: str = KEPT
+    jolt_s: float = 0.0
 
 
 def replay(
@@ -54,7 +57,7 @@ def replay(
     offered = stretch.offered
     if job.retries == DROPPED:
         offered = without_retries(offered)
-    offered = shaken(offered, job.seed)
+    offered = jolted(shaken(offered, job.seed), job.jolt_s)
     last_s = max(stretch.last_s, 1e-9)
 
     def hear(progress: Progress) -> None:

@@ -1,17 +1,19 @@
 """Runs replays under a budget of wall time, in this process or in a few others. Owns processes.
 
 What does not fit is told, never guessed. Ctrl-C and the end of the budget stop everything at once:
-helpers hold nothing that could be left half done.
+helpers hold nothing that could be left half done. One that dies costs the replay it was at, and the
+others go on; one whose parent died ends by itself.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -23,6 +25,16 @@ from postmortem.whatif.replay import Job, Stretch, replay
 
 POLL_S = 0.2
 SMALL = 20_000  # requests to replay in all: for fewer, starting helpers takes longer than it saves
+MOST_PROCESSES = 4  # each holds its own copy of the arrivals
+
+
+def cores() -> int:
+    """Processes that are worth starting: the cores this one may run on, MOST_PROCESSES at most."""
+    try:
+        mine = len(os.sched_getaffinity(0))
+    except AttributeError:  # not everywhere
+        mine = os.cpu_count() or 1
+    return min(MOST_PROCESSES, mine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +48,15 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A setup that no pool could have: why."""
+    """No outcome: a setup that no pool could have, or a process that died over it. `why`: all of
+    a sentence but its beginning."""
 
     why: str
 
 
 Answer = Outcome | Refused
 Hear = Callable[[Told], None]
+Then = Callable[[Answer], Sequence[Job] | None]
 
 
 class _OutOfTime(Exception):
@@ -69,9 +83,16 @@ class Replays(AbstractContextManager["Replays"]):
             [_Helper(self._stretches) for _ in range(processes)] if processes > 1 else []
         )
 
-    def run(self, jobs: Sequence[Job]) -> list[Answer | None]:
-        """An answer a job, in order; None = there was no time for it."""
-        return self._together(jobs) if self._helpers else self._alone(jobs)
+    def run(self, jobs: Sequence[Job], then: Then = lambda first: ()) -> list[Answer | None]:
+        """An answer a job, in order; None = there was no time for it. `then` hears the first job's
+        answer and says what is to be run next, before the others: its answers stand at the end.
+        None: nothing more is run, and what another process was at meanwhile is thrown away."""
+        queue = _Queue(jobs, then)
+        if self._helpers:
+            self._together(queue)
+        else:
+            self._alone(queue)
+        return queue.answers
 
     def __exit__(
         self,
@@ -84,16 +105,15 @@ class Replays(AbstractContextManager["Replays"]):
 
     # -- in this process
 
-    def _alone(self, jobs: Sequence[Job]) -> list[Answer | None]:
-        out: list[Answer | None] = [None] * len(jobs)
-        for i, job in enumerate(jobs):
-            if self._clock() >= self._deadline_s:
-                break
+    def _alone(self, queue: _Queue) -> None:
+        while queue.left and self._clock() < self._deadline_s:
+            i = queue.left.popleft()
+            job = queue.jobs[i]
+            told = self._watch(queue.done, len(queue.jobs), job)
             try:
-                out[i] = _answer(job, self._stretches[job.stretch], self._watch(i, len(jobs), job))
+                queue.take(i, _answer(job, self._stretches[job.stretch], told))
             except _OutOfTime:
                 break
-        return out
 
     def _watch(self, done: int, of: int, job: Job) -> Callable[[float], None]:
         def told(part: float) -> None:
@@ -106,31 +126,58 @@ class Replays(AbstractContextManager["Replays"]):
 
     # -- in others
 
-    def _together(self, jobs: Sequence[Job]) -> list[Answer | None]:
-        out: list[Answer | None] = [None] * len(jobs)
-        left = deque(range(len(jobs)))
+    def _together(self, queue: _Queue) -> None:
         idle = list(self._helpers)
         busy: dict[int, tuple[_Helper, int]] = {}
-        done = 0
-        while left or busy:
-            if self._clock() >= self._deadline_s:
-                break
-            while left and idle:
-                helper, i = idle.pop(), left.popleft()
-                helper.give(jobs[i])
+        while (busy or (queue.left and idle)) and self._clock() < self._deadline_s:
+            while queue.left and idle:
+                helper, i = idle.pop(), queue.left.popleft()
+                helper.give(queue.jobs[i])
                 busy[i] = helper, i
             ready = wait([h.pipe for h, _ in busy.values()], timeout=POLL_S)
             for helper, i in [b for b in busy.values() if b[0].pipe in ready]:
                 del busy[i]
-                out[i] = helper.answer()
-                idle.append(helper)
-                done += 1
+                queue.take(i, helper.answer())
+                if helper.lives:
+                    idle.append(helper)
             if self._hear is not None:
-                under_way = tuple((jobs[i].name, h.part) for h, i in busy.values())
-                self._hear(Told(done, len(jobs), under_way))
+                under_way = tuple((queue.jobs[i].name, h.part) for h, i in busy.values())
+                self._hear(Told(queue.done, len(queue.jobs), under_way))
+            if queue.over:
+                break
         for helper, _ in busy.values():
             helper.stop()
-        return out
+        self._helpers = [h for h in self._helpers if h.lives]
+        if not self._helpers and not busy:
+            for i in queue.left:
+                queue.answers[i] = Refused("no process is left to replay it")
+
+
+class _Queue:
+    """The jobs of one run and their answers. `left` are the places of those to be begun."""
+
+    def __init__(self, jobs: Sequence[Job], then: Then) -> None:
+        self.jobs = list(jobs)
+        self.answers: list[Answer | None] = [None] * len(jobs)
+        self.left = deque(range(len(jobs)))
+        self.done = 0
+        self.over = False
+        self._then = then
+
+    def take(self, place: int, answer: Answer) -> None:
+        self.answers[place] = answer
+        self.done += 1
+        if place:
+            return
+        more = self._then(answer)
+        if more is None:
+            self.over = True
+            self.left.clear()
+            return
+        first = len(self.jobs)
+        self.jobs += more
+        self.answers += [None] * len(more)
+        self.left.extendleft(reversed(range(first, len(self.jobs))))
 
 
 def _answer(job: Job, stretch: Stretch, told: Callable[[float], None]) -> Answer:
@@ -157,20 +204,26 @@ class _Helper:
     def part(self) -> float:
         return float(self._part.value)
 
+    @property
+    def lives(self) -> bool:
+        return self._process.is_alive()
+
     def give(self, job: Job) -> None:
         self._part.value = 0.0
-        self.pipe.send(job)
+        with suppress(OSError):  # it died while it was idle: the answer says so
+            self.pipe.send(job)
 
     def answer(self) -> Answer:
-        """Raises RuntimeError where the process ended instead of answering."""
+        """To what it was given, once there is something to read. Refused where its process ended
+        instead of answering."""
         try:
             answer: Answer = self.pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             self._process.join()
-            raise RuntimeError(
-                f"a replay's process ended with code {self._process.exitcode}: is memory short? "
-                "try a shorter window"
-            ) from None
+            return Refused(
+                f"the replay's process ended with code {self._process.exitcode} (is memory short? "
+                "try a shorter window)"
+            )
         return answer
 
     def stop(self) -> None:
@@ -183,13 +236,16 @@ class _Helper:
 def _serve(pipe: Connection[Any, Any], stretches: Mapping[str, Stretch], part: Any) -> None:
     """A helper's whole life. Ctrl-C reaches every process of a terminal: the first one decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    first = os.getppid()
 
     def told(now: float) -> None:
+        if os.getppid() != first:
+            raise SystemExit(1)  # nobody is left to hear the answer
         part.value = now
 
     while True:
         try:
             job: Job = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         pipe.send(_answer(job, stretches[job.stretch], told))

@@ -117,6 +117,12 @@ def _trust(fit: FitError | None, fidelity: Fidelity | None, width: int) -> Itera
             )
         )
     yield from _aligned(rows)
+    if fidelity.off:
+        yield from _wrapped(
+            f"{len(fidelity.off)} of {len(fidelity.errors) - 1} victims OFF; between two replays "
+            f"of the same {fidelity.by_chance} are: chance, and nothing is claimed of them",
+            width,
+        )
     left = len(fidelity.errors) - 1 - len(shown)
     if left > 0:
         off = sum(not e.holds for e in fidelity.errors) - sum(r[-1] == "OFF" for r in rows)

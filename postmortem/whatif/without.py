@@ -13,12 +13,12 @@ from dataclasses import replace
 from postmortem.summed import replayable, uncollected
 from postmortem.whatif import judge
 from postmortem.whatif.arrivals import thinned
-from postmortem.whatif.fidelity import compare
+from postmortem.whatif.fidelity import compare, may_be_chance
 from postmortem.whatif.model import Counterfactual, NoConclusion, Outcome
 from postmortem.whatif.options import Budget, Options
 from postmortem.whatif.prepare import Prepared, prepare, rows_of
-from postmortem.whatif.replay import Job
-from postmortem.whatif.run import Refused, Replays
+from postmortem.whatif.replay import MOMENT_S, Job
+from postmortem.whatif.run import Answer, Refused, Replays
 from telemetry.case import Case
 from telemetry.plain import name, percent, span_s
 from telemetry.window import Reads, Window, read_window
@@ -69,17 +69,36 @@ def without_excess(
         Job("what happened", "window", made.facts.setup, made.of, judged),
         Job("without the excess", "without", made.facts.setup, made.of, judged),
     ]
+
+    def then(first: Answer) -> Sequence[Job] | None:
+        """What is off may be chance: then the same a moment apart says so."""
+        if not isinstance(first, Outcome):
+            return None
+        found = compare(made.recorded, first, made.facts.victims)
+        if found.holds or not may_be_chance(found):
+            return ()
+        return (replace(jobs[0], jolt_s=MOMENT_S),)
+
     with Replays(stretches, budget.deadline_s, clock=budget.clock) as replays:
-        first, second = replays.run(jobs)
+        first, second, *again = replays.run(jobs, then)
     if not isinstance(first, Outcome) or not isinstance(second, Outcome):
         failed = next((a.why for a in (first, second) if isinstance(a, Refused)), None)
         return _no_claim(tenant, failed or f"{budget.budget_s:g} s were too short for two replays")
-    fidelity = compare(made.recorded, first, made.facts.victims)
+    apart = again[0] if again and isinstance(again[0], Outcome) else None
+    fidelity = compare(made.recorded, first, made.facts.victims, apart)
     of = sum(o.judged and o.tenant == tenant for o in made.window.offered)
     sentence = (
         f"no conclusion: {fidelity.problem}"
         if fidelity.problem is not None
-        else _claim(tenant, hurt, made, first, second, out, of)
+        else _claim(
+            tenant,
+            [t for t in hurt if t not in fidelity.off] or hurt,
+            made,
+            first,
+            second,
+            out,
+            of,
+        )
     )
     return Counterfactual(
         tenant,

@@ -49,6 +49,19 @@ def act(store: Store, what: str, parameters: Mapping[str, Any]) -> Result:
     return Result(("incident", "act", "who"), ((incident.id, what, who),))
 
 
+def remark(store: Store, parameters: Mapping[str, Any]) -> Result:
+    """A note on a pool's timeline that belongs to no incident."""
+    who, text, pool = _who(parameters), str(parameters["text"]), str(parameters["pool"])
+    if len(text) > LONGEST_NOTE or len(pool) > LONGEST_NOTE:
+        raise StoreError(f"a note of {len(text)} characters: {LONGEST_NOTE} are kept at most")
+    if not text.strip():
+        raise StoreError("an empty note says nothing: give its text")
+    act_id = f"act-{uuid.uuid4().hex[:16]}"
+    values = {"incident": "", "act": NOTE, "who": who, "text": text}
+    store.ingest(Decoded((state.act_batch(pool, act_id, time.time(), values),)))
+    return Result(("pool", "act", "who"), ((pool, NOTE, who),))
+
+
 def silence(store: Store, parameters: Mapping[str, Any]) -> Result:
     """Silence an alert, a pool, a tenant, or what is all that was given; empty text: any."""
     now = time.time()

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from itertools import repeat
-from operator import call
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,9 @@ READ = "read."
 SQL = "sql"
 _COMMENT = re.compile(r"--[^\n]*")
 _AS_THEY_COME = frozenset({"bigint", "double", "varchar", "boolean", "integer", "hugeint"})
+_WORD = re.compile(r"[a-z_][a-z_0-9]*")
 _PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
+ROWS_AT_ONCE = 512  # of wide rows: so many stay in the processor's caches
 _CTRL_C = "Query interrupted"  # a RuntimeError: DuckDB swallows the KeyboardInterrupt itself
 
 
@@ -129,6 +130,17 @@ def _check_names(name: str, wanted: frozenset[str], given: dict[str, Any]) -> No
         raise QueryError(f"{name} takes the parameters {need}; given: {have}")
 
 
+@cache
+def tables_named(name: str) -> frozenset[str] | None:
+    """The tables a question can be about; None where it says so itself, or is not known."""
+    if name.startswith(READ):
+        return frozenset({name.removeprefix(READ)})
+    query = queries().get(name)
+    if query is None:
+        return None
+    return frozenset(_WORD.findall(_COMMENT.sub("", query.text))) & TABLES.keys()
+
+
 def window(parameters: dict[str, Any]) -> tuple[float, float]:
     """The instants a question is about; all of them when it names none."""
     start, end = parameters.get("start"), parameters.get("end")
@@ -160,7 +172,8 @@ def _result(answer: duckdb.DuckDBPyConnection) -> Result:
 def _converted(row: tuple[Any, ...], others: list[int]) -> tuple[Any, ...]:
     values = list(row)
     for i in others:
-        values[i] = _value(values[i])
+        if (value := values[i]) is not None:
+            values[i] = _value(value)
     return tuple(values)
 
 
@@ -179,17 +192,32 @@ def to_rows(table: str, result: Result) -> list[Any]:
         raise QueryError(
             f"{table} came with columns {result.columns}: the two sides are of different versions"
         )
-    # Filled slot by slot: a frozen row's own __init__ does the same, in three times the time, and
-    # there are hundreds of thousands of them.
-    setters = [getattr(spec.row, name).__set__ for name in result.columns]
-    instants = [i for i, c in enumerate(spec.columns) if c.sql == "TIMESTAMP"]
-    kind, new = spec.row, object.__new__
-    rows = []
-    for values in result.rows:
-        row = new(kind)
-        deque(map(call, setters, repeat(row), values), maxlen=0)
-        for i in instants:
-            if (us := values[i]) is not None:
-                setters[i](row, unix_seconds(us))
-        rows.append(row)
+    rows = filled(spec.row, result.columns, result.rows)
+    for c in spec.columns:
+        if c.sql == "TIMESTAMP":
+            at = getattr(spec.row, c.name)
+            for row in rows:
+                if (us := at.__get__(row)) is not None:
+                    at.__set__(row, unix_seconds(us))
+    return rows
+
+
+def filled(kind: type[Any], names: Sequence[str], values: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Rows of a dataclass, of their values in the order of these names; its other fields are None.
+
+    Filled slot by slot: a frozen row's own __init__ does the same, in several times the time, and
+    there are hundreds of thousands of them. Column by column, a few rows at a time.
+    """
+    setters = [getattr(kind, name).__set__ for name in names]
+    others = [getattr(kind, f.name).__set__ for f in fields(kind) if f.name not in names]
+    new = object.__new__
+    rows: list[Any] = []
+    left = iter(values)
+    while piece := [*islice(left, ROWS_AT_ONCE)]:
+        made = [new(kind) for _ in piece]
+        for put, column in zip(setters, zip(*piece, strict=True), strict=True):
+            deque(map(put, made, column), maxlen=0)
+        for put in others:
+            deque(map(put, made, repeat(None)), maxlen=0)
+        rows += made
     return rows

@@ -2,7 +2,7 @@
 
 The share alone accuses nobody: a heavy tenant that asks for what it always asked for holds much of
 every wait. A holder is named only where its own use rose. Shares are of the excess handed on to
-whoever made the line; a tenant that is charged next to nothing itself is not named for the rest.
+whoever made the line; a tenant that is charged little itself is not named for the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from telemetry.attribution import CAPACITY_HELD, RESOURCES, SELF_HELD, Line, Rise
 from telemetry.case import WAIT_FLOOR_S, Case
 from telemetry.conventions import WAIT_REASONS
-from telemetry.findings.causes import PART, SOME, unheld
+from telemetry.findings.causes import SOME, unheld
 from telemetry.findings.finding import Evidence, Finding, Holds, Strength, missing
 from telemetry.plain import name, percent, span_s, times
 from telemetry.window import told
@@ -75,15 +75,6 @@ def holder(case: Case) -> Finding:
     alone = second <= RUNNER_UP * first.share
     rose = describe(why)
     most = first.share >= NAMED * (1 - unheld(case)) and alone and first.share > capacity
-    if most and direct < PART:
-        return Finding(
-            "holder",
-            Holds.NO,
-            f"NOT {name(who)}: {rose}, but {percent(direct)} of the excess is charged to it",
-            None,
-            who,
-            tuple(evidence),
-        )
     if most:
         return Finding(
             "holder",
@@ -121,11 +112,12 @@ def _nobody(largest: float, evidence: Sequence[Evidence]) -> Finding:
 
 
 def _rivals(case: Case, lines: tuple[Line, ...]) -> tuple[Line | None, float]:
-    """The tenant that rose and holds most, and the share of the next one that rose. A rival that
-    is a victim too held its own waiting as well: two floods wait behind each other and themselves,
-    and neither is the single one."""
+    """The tenant that rose and holds most, and the share of the next one that rose; whoever is
+    charged too little to have made a line is neither. A rival that is a victim too held its own
+    waiting as well: two floods wait behind each other and themselves, and neither is the single
+    one."""
     whole = sum(x.excess_s for x in lines)
-    risen = [x for x in lines if x.holder.is_tenant and x.excess_s and case.rose(x.holder.name)]
+    risen = [x for x in lines if x.holder.is_tenant and x.holder.name in case.makers and x.excess_s]
     if not risen:
         return None, 0.0
     first = max(risen, key=lambda x: x.excess_s)

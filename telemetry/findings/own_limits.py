@@ -63,15 +63,16 @@ def _counted(case: Case) -> bool:
 
 
 def _refused(case: Case, tenant: str) -> _Refused | None:
-    by: dict[str, tuple[float, float]] = {}
-    seen = case.part.observed_s
-    for limit in LIMITS:
-        column = f"rejected_{limit}_requests"
-        count = case.total(tenant, column) or 0.0
-        by[limit] = count, count - (case.baseline.rate(tenant, column) or 0.0) * seen
-    count = sum(c for c, _ in by.values())
+    columns = {limit: f"rejected_{limit}_requests" for limit in LIMITS}
+    counts = {limit: case.total(tenant, c) or 0.0 for limit, c in columns.items()}
+    count = sum(counts.values())
     if not count:
         return None
+    seen = case.part.observed_s
+    by = {
+        limit: (n, n - (case.baseline.rate(tenant, columns[limit]) or 0.0) * seen)
+        for limit, n in counts.items()
+    }
     most = max(by, key=lambda limit: by[limit][0])
     offered = max(count, case.total(tenant, "offered_requests") or 0.0)
     return _Refused(tenant, most, count, offered, sum(b for _, b in by.values()))

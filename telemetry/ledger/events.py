@@ -64,6 +64,10 @@ class Events(ABC):
         if i is not None:
             self._tenants.weight[i] = weight
 
+    def promise(self, tenant: str, targets: Targets) -> None:
+        """What is promised to the tenant, for requests that come from now on."""
+        self._slo.promise(tenant, targets)
+
     @property
     def width(self) -> int:
         """Vectors of this length have a place for every index. Doubles, never shrinks."""

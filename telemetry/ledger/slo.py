@@ -42,6 +42,18 @@ class SloBook:
         self.smallest_gap_s: float | None = min(gaps, default=None)
         self.next_due_s = float("inf")  # no TTFT target can be passed before this instant
 
+    def promise(self, tenant: str, targets: Targets) -> None:
+        """Requests that come from now on are judged by these, those under way by what they came
+        with."""
+        if targets == Targets():
+            self._targets.pop(tenant, None)
+            return
+        self._targets[tenant] = targets
+        gap = targets.max_gap_s
+        if gap is not None:  # it may only fall: who came with a smaller one is still here
+            smallest = self.smallest_gap_s
+            self.smallest_gap_s = gap if smallest is None else min(smallest, gap)
+
     def watch(self, request_id: str, tenant: str, arrived_s: float) -> None:
         targets = self._targets.get(tenant)
         if targets is None:

@@ -7,15 +7,33 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FrontMessage(_message.Message):
-    __slots__ = ("ask", "abort")
+    __slots__ = ("ask", "abort", "charges", "several")
     ASK_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
+    CHARGES_FIELD_NUMBER: _ClassVar[int]
+    SEVERAL_FIELD_NUMBER: _ClassVar[int]
     ask: Ask
     abort: Abort
-    def __init__(self, ask: _Optional[_Union[Ask, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
+    charges: Charges
+    several: _containers.RepeatedCompositeFieldContainer[FrontMessage]
+    def __init__(self, ask: _Optional[_Union[Ask, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., charges: _Optional[_Union[Charges, _Mapping]] = ..., several: _Optional[_Iterable[_Union[FrontMessage, _Mapping]]] = ...) -> None: ...
+
+class Charges(_message.Message):
+    __slots__ = ("tenants",)
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantCharge]
+    def __init__(self, tenants: _Optional[_Iterable[_Union[TenantCharge, _Mapping]]] = ...) -> None: ...
+
+class TenantCharge(_message.Message):
+    __slots__ = ("tenant", "service")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    service: float
+    def __init__(self, tenant: _Optional[str] = ..., service: _Optional[float] = ...) -> None: ...
 
 class Ask(_message.Message):
-    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry", "key_id", "queue_timeout_s", "deadline_s", "traceparent", "top_p", "logprobs", "tell_waits")
+    __slots__ = ("request_id", "tenant", "prompt", "max_tokens", "arrived_s", "admitted_s", "adapter", "temperature", "seed", "ignore_eos", "is_retry", "key_id", "queue_timeout_s", "deadline_s", "traceparent", "top_p", "logprobs", "tell_waits", "counted_with")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +52,7 @@ class Ask(_message.Message):
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TELL_WAITS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_WITH_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     prompt: _containers.RepeatedScalarFieldContainer[int]
@@ -52,7 +71,8 @@ class Ask(_message.Message):
     top_p: float
     logprobs: int
     tell_waits: bool
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ..., key_id: _Optional[str] = ..., queue_timeout_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., traceparent: _Optional[str] = ..., top_p: _Optional[float] = ..., logprobs: _Optional[int] = ..., tell_waits: _Optional[bool] = ...) -> None: ...
+    counted_with: str
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., arrived_s: _Optional[float] = ..., admitted_s: _Optional[float] = ..., adapter: _Optional[str] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., is_retry: _Optional[bool] = ..., key_id: _Optional[str] = ..., queue_timeout_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., traceparent: _Optional[str] = ..., top_p: _Optional[float] = ..., logprobs: _Optional[int] = ..., tell_waits: _Optional[bool] = ..., counted_with: _Optional[str] = ...) -> None: ...
 
 class Abort(_message.Message):
     __slots__ = ("request_id", "complete")
@@ -63,12 +83,14 @@ class Abort(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., complete: _Optional[bool] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ("tokens", "ended")
+    __slots__ = ("tokens", "ended", "charges")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    CHARGES_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[TokenOut]
     ended: _containers.RepeatedCompositeFieldContainer[Ended]
-    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenOut, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ...) -> None: ...
+    charges: Charges
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenOut, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., charges: _Optional[_Union[Charges, _Mapping]] = ...) -> None: ...
 
 class TokenOut(_message.Message):
     __slots__ = ("request_id", "token", "logprob", "waits")
@@ -353,7 +375,7 @@ class ExportWindowChunk(_message.Message):
     def __init__(self, rows: _Optional[_Mapping[str, int]] = ..., partial: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., data: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
-    __slots__ = ("name", "parameters")
+    __slots__ = ("name", "parameters", "packed")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -363,9 +385,11 @@ class QueryRequest(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     name: str
     parameters: _containers.MessageMap[str, Value]
-    def __init__(self, name: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ...) -> None: ...
+    packed: bool
+    def __init__(self, name: _Optional[str] = ..., parameters: _Optional[_Mapping[str, Value]] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class Value(_message.Message):
     __slots__ = ("null", "boolean", "integer", "number", "text", "integers")
@@ -396,14 +420,56 @@ class Row(_message.Message):
     def __init__(self, values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
 
 class QueryRows(_message.Message):
-    __slots__ = ("columns", "rows", "partial")
+    __slots__ = ("columns", "rows", "partial", "packed_rows", "packed")
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    PACKED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     columns: _containers.RepeatedScalarFieldContainer[str]
     rows: _containers.RepeatedCompositeFieldContainer[Row]
     partial: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, columns: _Optional[_Iterable[str]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., partial: _Optional[_Iterable[str]] = ...) -> None: ...
+    packed_rows: int
+    packed: _containers.RepeatedCompositeFieldContainer[PackedColumn]
+    def __init__(self, columns: _Optional[_Iterable[str]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., partial: _Optional[_Iterable[str]] = ..., packed_rows: _Optional[int] = ..., packed: _Optional[_Iterable[_Union[PackedColumn, _Mapping]]] = ...) -> None: ...
+
+class PackedColumn(_message.Message):
+    __slots__ = ("same", "numbers", "integers", "texts", "lists", "mixed", "absent")
+    SAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    INTEGERS_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    MIXED_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
+    same: Value
+    numbers: NumberList
+    integers: IntegerList
+    texts: TextList
+    lists: ListList
+    mixed: Row
+    absent: bytes
+    def __init__(self, same: _Optional[_Union[Value, _Mapping]] = ..., numbers: _Optional[_Union[NumberList, _Mapping]] = ..., integers: _Optional[_Union[IntegerList, _Mapping]] = ..., texts: _Optional[_Union[TextList, _Mapping]] = ..., lists: _Optional[_Union[ListList, _Mapping]] = ..., mixed: _Optional[_Union[Row, _Mapping]] = ..., absent: _Optional[bytes] = ...) -> None: ...
+
+class NumberList(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class TextList(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListList(_message.Message):
+    __slots__ = ("values", "lengths")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[int]
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, values: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ()
@@ -432,7 +498,7 @@ class InfoReply(_message.Message):
     def __init__(self, path: _Optional[str] = ..., pid: _Optional[int] = ..., batches: _Optional[int] = ..., rows: _Optional[int] = ..., refused_points: _Optional[int] = ..., last_ingest_unix_s: _Optional[float] = ..., unknown_points: _Optional[int] = ..., repeated_points: _Optional[int] = ..., baseline_points: _Optional[int] = ...) -> None: ...
 
 class OperateRequest(_message.Message):
-    __slots__ = ("who", "why", "what", "dry_run", "desired", "preempt_tenant", "abort_request", "reload_adapter", "look", "tenant", "adapter")
+    __slots__ = ("who", "why", "what", "dry_run", "desired", "preempt_tenant", "abort_request", "reload_adapter", "look", "note", "tenant", "adapter", "at_unix_s", "is_told")
     WHO_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
@@ -442,8 +508,11 @@ class OperateRequest(_message.Message):
     ABORT_REQUEST_FIELD_NUMBER: _ClassVar[int]
     RELOAD_ADAPTER_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    IS_TOLD_FIELD_NUMBER: _ClassVar[int]
     who: str
     why: str
     what: str
@@ -453,9 +522,12 @@ class OperateRequest(_message.Message):
     abort_request: str
     reload_adapter: str
     look: str
+    note: str
     tenant: str
     adapter: str
-    def __init__(self, who: _Optional[str] = ..., why: _Optional[str] = ..., what: _Optional[str] = ..., dry_run: _Optional[bool] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., preempt_tenant: _Optional[str] = ..., abort_request: _Optional[str] = ..., reload_adapter: _Optional[str] = ..., look: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter: _Optional[str] = ...) -> None: ...
+    at_unix_s: float
+    is_told: bool
+    def __init__(self, who: _Optional[str] = ..., why: _Optional[str] = ..., what: _Optional[str] = ..., dry_run: _Optional[bool] = ..., desired: _Optional[_Union[Desired, _Mapping]] = ..., preempt_tenant: _Optional[str] = ..., abort_request: _Optional[str] = ..., reload_adapter: _Optional[str] = ..., look: _Optional[str] = ..., note: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter: _Optional[str] = ..., at_unix_s: _Optional[float] = ..., is_told: _Optional[bool] = ...) -> None: ...
 
 class Desired(_message.Message):
     __slots__ = ("settings", "pinned", "lenient")
@@ -494,20 +566,24 @@ class TenantNow(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class AdapterNow(_message.Message):
-    __slots__ = ("name", "hash", "pages", "place", "pinned", "requests")
+    __slots__ = ("name", "hash", "pages", "place", "pinned", "requests", "pool", "replica")
     NAME_FIELD_NUMBER: _ClassVar[int]
     HASH_FIELD_NUMBER: _ClassVar[int]
     PAGES_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     name: str
     hash: str
     pages: int
     place: str
     pinned: bool
     requests: int
-    def __init__(self, name: _Optional[str] = ..., hash: _Optional[str] = ..., pages: _Optional[int] = ..., place: _Optional[str] = ..., pinned: _Optional[bool] = ..., requests: _Optional[int] = ...) -> None: ...
+    pool: str
+    replica: int
+    def __init__(self, name: _Optional[str] = ..., hash: _Optional[str] = ..., pages: _Optional[int] = ..., place: _Optional[str] = ..., pinned: _Optional[bool] = ..., requests: _Optional[int] = ..., pool: _Optional[str] = ..., replica: _Optional[int] = ...) -> None: ...
 
 class Act(_message.Message):
     __slots__ = ("who", "why", "if_version", "ttl_s", "permanent", "dry_run", "engine", "pool")
@@ -554,6 +630,16 @@ class AdminTenantRequest(_message.Message):
     tenant: str
     def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
+class AdminMoveRequest(_message.Message):
+    __slots__ = ("act", "tenant", "pool")
+    ACT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    act: Act
+    tenant: str
+    pool: str
+    def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ..., tenant: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
+
 class AdminAdapterRequest(_message.Message):
     __slots__ = ("act", "adapter", "folder", "tenants")
     ACT_FIELD_NUMBER: _ClassVar[int]
@@ -597,18 +683,20 @@ class AdminUndoRequest(_message.Message):
     def __init__(self, act: _Optional[_Union[Act, _Mapping]] = ...) -> None: ...
 
 class AdminReply(_message.Message):
-    __slots__ = ("version", "dry_run", "effect", "until_unix_s", "results")
+    __slots__ = ("version", "dry_run", "effect", "until_unix_s", "results", "workers")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     EFFECT_FIELD_NUMBER: _ClassVar[int]
     UNTIL_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     version: int
     dry_run: bool
     effect: str
     until_unix_s: float
     results: _containers.RepeatedCompositeFieldContainer[EngineResult]
-    def __init__(self, version: _Optional[int] = ..., dry_run: _Optional[bool] = ..., effect: _Optional[str] = ..., until_unix_s: _Optional[float] = ..., results: _Optional[_Iterable[_Union[EngineResult, _Mapping]]] = ...) -> None: ...
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerResult]
+    def __init__(self, version: _Optional[int] = ..., dry_run: _Optional[bool] = ..., effect: _Optional[str] = ..., until_unix_s: _Optional[float] = ..., results: _Optional[_Iterable[_Union[EngineResult, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerResult, _Mapping]]] = ...) -> None: ...
 
 class EngineResult(_message.Message):
     __slots__ = ("engine", "pool", "ok", "detail")
@@ -622,12 +710,26 @@ class EngineResult(_message.Message):
     detail: str
     def __init__(self, engine: _Optional[str] = ..., pool: _Optional[str] = ..., ok: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
 
+class WorkerResult(_message.Message):
+    __slots__ = ("pool", "replica", "ok", "detail", "owed")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    replica: int
+    ok: bool
+    detail: str
+    owed: bool
+    def __init__(self, pool: _Optional[str] = ..., replica: _Optional[int] = ..., ok: _Optional[bool] = ..., detail: _Optional[str] = ..., owed: _Optional[bool] = ...) -> None: ...
+
 class AdminShowRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class AdminShowReply(_message.Message):
-    __slots__ = ("engine", "pool", "version", "policy", "policy_version", "tenants", "adapters", "changes", "worker")
+    __slots__ = ("engine", "pool", "version", "policy", "policy_version", "tenants", "adapters", "changes", "worker", "workers")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -637,6 +739,7 @@ class AdminShowReply(_message.Message):
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     engine: str
     pool: str
     version: int
@@ -646,10 +749,29 @@ class AdminShowReply(_message.Message):
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterNow]
     changes: _containers.RepeatedCompositeFieldContainer[AdminChange]
     worker: str
-    def __init__(self, engine: _Optional[str] = ..., pool: _Optional[str] = ..., version: _Optional[int] = ..., policy: _Optional[str] = ..., policy_version: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[AdminTenant, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterNow, _Mapping]]] = ..., changes: _Optional[_Iterable[_Union[AdminChange, _Mapping]]] = ..., worker: _Optional[str] = ...) -> None: ...
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerNow]
+    def __init__(self, engine: _Optional[str] = ..., pool: _Optional[str] = ..., version: _Optional[int] = ..., policy: _Optional[str] = ..., policy_version: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[AdminTenant, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterNow, _Mapping]]] = ..., changes: _Optional[_Iterable[_Union[AdminChange, _Mapping]]] = ..., worker: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerNow, _Mapping]]] = ...) -> None: ...
+
+class WorkerNow(_message.Message):
+    __slots__ = ("pool", "replica", "trouble", "owed", "policy_version", "running", "waiting")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    replica: int
+    trouble: str
+    owed: bool
+    policy_version: int
+    running: int
+    waiting: int
+    def __init__(self, pool: _Optional[str] = ..., replica: _Optional[int] = ..., trouble: _Optional[str] = ..., owed: _Optional[bool] = ..., policy_version: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class AdminTenant(_message.Message):
-    __slots__ = ("tenant", "rpm", "tpm", "concurrency", "weight", "tier", "rpm_left", "tpm_left", "under_way", "running", "waiting", "draining", "overridden", "adapters")
+    __slots__ = ("tenant", "rpm", "tpm", "concurrency", "weight", "tier", "rpm_left", "tpm_left", "under_way", "running", "waiting", "draining", "overridden", "adapters", "pool")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     RPM_FIELD_NUMBER: _ClassVar[int]
     TPM_FIELD_NUMBER: _ClassVar[int]
@@ -664,6 +786,7 @@ class AdminTenant(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     rpm: int
     tpm: int
@@ -678,10 +801,11 @@ class AdminTenant(_message.Message):
     draining: bool
     overridden: _containers.RepeatedScalarFieldContainer[str]
     adapters: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, tenant: _Optional[str] = ..., rpm: _Optional[int] = ..., tpm: _Optional[int] = ..., concurrency: _Optional[int] = ..., weight: _Optional[float] = ..., tier: _Optional[int] = ..., rpm_left: _Optional[float] = ..., tpm_left: _Optional[float] = ..., under_way: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: _Optional[bool] = ..., overridden: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ...) -> None: ...
+    pool: str
+    def __init__(self, tenant: _Optional[str] = ..., rpm: _Optional[int] = ..., tpm: _Optional[int] = ..., concurrency: _Optional[int] = ..., weight: _Optional[float] = ..., tier: _Optional[int] = ..., rpm_left: _Optional[float] = ..., tpm_left: _Optional[float] = ..., under_way: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: _Optional[bool] = ..., overridden: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class AdminChange(_message.Message):
-    __slots__ = ("number", "at_unix_s", "until_unix_s", "who", "why", "what", "state")
+    __slots__ = ("number", "at_unix_s", "until_unix_s", "who", "why", "what", "state", "ended_unix_s", "ended_by", "ended_why")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_S_FIELD_NUMBER: _ClassVar[int]
     UNTIL_UNIX_S_FIELD_NUMBER: _ClassVar[int]
@@ -689,6 +813,9 @@ class AdminChange(_message.Message):
     WHY_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_UNIX_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BY_FIELD_NUMBER: _ClassVar[int]
+    ENDED_WHY_FIELD_NUMBER: _ClassVar[int]
     number: int
     at_unix_s: float
     until_unix_s: float
@@ -696,4 +823,7 @@ class AdminChange(_message.Message):
     why: str
     what: str
     state: str
-    def __init__(self, number: _Optional[int] = ..., at_unix_s: _Optional[float] = ..., until_unix_s: _Optional[float] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., what: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+    ended_unix_s: float
+    ended_by: str
+    ended_why: str
+    def __init__(self, number: _Optional[int] = ..., at_unix_s: _Optional[float] = ..., until_unix_s: _Optional[float] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., what: _Optional[str] = ..., state: _Optional[str] = ..., ended_unix_s: _Optional[float] = ..., ended_by: _Optional[str] = ..., ended_why: _Optional[str] = ...) -> None: ...

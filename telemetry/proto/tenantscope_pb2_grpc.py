@@ -649,6 +649,11 @@ class AdminStub:
                 request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
                 response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
                 _registered_method=True)
+        self.MoveTenant = channel.unary_unary(
+                '/tenantscope.v1.Admin/MoveTenant',
+                request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminMoveRequest.SerializeToString,
+                response_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+                _registered_method=True)
         self.LoadAdapter = channel.unary_unary(
                 '/tenantscope.v1.Admin/LoadAdapter',
                 request_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminAdapterRequest.SerializeToString,
@@ -725,6 +730,12 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PreemptTenant(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveTenant(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -810,6 +821,11 @@ def add_AdminServicer_to_server(servicer, server):
             'PreemptTenant': grpc.unary_unary_rpc_method_handler(
                     servicer.PreemptTenant,
                     request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.FromString,
+                    response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
+            ),
+            'MoveTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveTenant,
+                    request_deserializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminMoveRequest.FromString,
                     response_serializer=telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.SerializeToString,
             ),
             'LoadAdapter': grpc.unary_unary_rpc_method_handler(
@@ -993,6 +1009,33 @@ class Admin:
             target,
             '/tenantscope.v1.Admin/PreemptTenant',
             telemetry_dot_proto_dot_tenantscope__pb2.AdminTenantRequest.SerializeToString,
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenantscope.v1.Admin/MoveTenant',
+            telemetry_dot_proto_dot_tenantscope__pb2.AdminMoveRequest.SerializeToString,
             telemetry_dot_proto_dot_tenantscope__pb2.AdminReply.FromString,
             options,
             channel_credentials,

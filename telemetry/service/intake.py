@@ -24,6 +24,7 @@ QUEUE_REQUESTS = 32
 CALLS = 48  # at once: each holds a thread until its commit
 HELD_BYTES = 256 << 20  # of encoded requests; decoded they take a few times as much
 COMMIT_TIMEOUT_S = 30.0
+_SAY_AGAIN_S = 60.0  # a full disk fails every batch of every sender, several a second
 
 _Job = tuple[Decoded, "futures.Future[Receipt]"]
 
@@ -49,6 +50,9 @@ class Intake:
         self._closing = False
         self._give_up = threading.Event()
         self._calls = self._held_bytes = 0
+        self._said = ""  # the failure that the log has, when, and how often it came back since
+        self._said_at_s = 0.0
+        self._unsaid = 0
         self._thread = threading.Thread(target=self._loop, name="store-ingest", daemon=True)
 
     @property
@@ -145,7 +149,7 @@ class Intake:
             receipt = self._store.ingest(decoded)
             done.set_result(receipt)
         except StoreError as e:
-            log.error("a batch was not committed: %s", e)
+            self._say(str(e))
             self._liveness.failed(str(e))
             done.set_exception(e)
             return
@@ -155,6 +159,19 @@ class Intake:
             self._liveness.failed(f"{type(e).__name__}: {e}")
             done.set_exception(e)
             return
+        if self._said:
+            log.warning("batches are committed again")
+            self._said, self._unsaid = "", 0
         self._liveness.took(receipt.committed)
         if self._heard is not None:
             self._heard(receipt.committed)
+
+    def _say(self, why: str) -> None:
+        """Into the log, unless it has just been said: the same again once a minute, counted."""
+        now_s = time.monotonic()
+        if why == self._said and now_s - self._said_at_s < _SAY_AGAIN_S:
+            self._unsaid += 1
+            return
+        more = f" ({self._unsaid} more since)" if self._unsaid else ""
+        log.error("a batch was not committed, its sender keeps it and tries again: %s%s", why, more)
+        self._said, self._said_at_s, self._unsaid = why, now_s, 0

@@ -285,9 +285,9 @@ class StoreServer:
         try:
             parameters = {k: wire.plain(v) for k, v in request.parameters.items()}
             if request.name in self._live:
-                yield from wire.messages(self._live[request.name]())
+                yield from wire.messages(self._live[request.name](), request.packed)
                 return
-            yield from wire.messages(self.store.run(request.name, parameters))
+            yield from wire.messages(self.store.run(request.name, parameters), request.packed)
         except QueryError as e:
             context.abort(grpc.StatusCode.NOT_FOUND, str(e))
         except QueryLimit as e:

@@ -8,6 +8,7 @@ from typing import Any
 from telemetry.ask.reading import Result
 from telemetry.errors import QueryError
 from telemetry.proto import tenantscope_pb2 as pb
+from telemetry.service import packed
 
 ROWS_A_MESSAGE = 2_000
 _INT64 = 1 << 63
@@ -69,17 +70,24 @@ def plain(value: pb.Value) -> Any:
 
 def request(name: str, parameters: Mapping[str, Any]) -> pb.QueryRequest:
     """Raises as `value` does."""
-    return pb.QueryRequest(name=text(name), parameters={k: value(v) for k, v in parameters.items()})
+    asked = {k: value(v) for k, v in parameters.items()}
+    return pb.QueryRequest(name=text(name), parameters=asked, packed=True)
 
 
-def messages(result: Result) -> Iterator[pb.QueryRows]:
-    """The answer in pieces; the first one carries the columns, and is there without rows too."""
+def messages(result: Result, columns: bool = False) -> Iterator[pb.QueryRows]:
+    """The answer in pieces; the first one carries the columns' names, and is there without rows
+    too. `columns`: packed column by column, for who asked for that."""
     for start in range(0, max(1, len(result.rows)), ROWS_A_MESSAGE):
         piece = pb.QueryRows(
             columns=result.columns if start == 0 else (),
             partial=result.partial if start == 0 else (),
         )
-        for row in result.rows[start : start + ROWS_A_MESSAGE]:
+        rows = result.rows[start : start + ROWS_A_MESSAGE]
+        if columns and rows:
+            piece.packed_rows = len(rows)
+            piece.packed.extend(packed.pack(c, _put) for c in zip(*rows, strict=True))
+            rows = ()
+        for row in rows:
             add = piece.rows.add().values.add
             for one in row:
                 _put(one, add())
@@ -95,4 +103,6 @@ def result(pieces: Iterator[pb.QueryRows]) -> Result:
         columns = columns or tuple(piece.columns)
         partial = partial or tuple(piece.partial)
         rows.extend(tuple(plain(v) for v in row.values) for row in piece.rows)
+        if n := piece.packed_rows:
+            rows.extend(zip(*(packed.unpack(c, n, plain) for c in piece.packed), strict=True))
     return Result(columns, tuple(rows), partial)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from telemetry.errors import StoreError, StoreTooNew
-from telemetry.store import ingest, sql
+from telemetry.store import sql
 from telemetry.tables import TABLES
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def bring_forward(con: duckdb.DuckDBPyConnection, part: str, file: Path) -> int:
             if step.version > had:
                 for statement in step.statements(part):
                     con.execute(statement)
+        # Whoever only reads starts without what takes rows in.
+        from telemetry.store import ingest
+
         ingest.create_tables(con, part)
         if had != current():
             con.execute(sql.clear_version(part))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,12 +118,19 @@ def is_locked(error: Exception) -> bool:
     return "Could not set lock" in text or "Unique file handle conflict" in text
 
 
-def define_views(con: duckdb.DuckDBPyConnection, parts: Iterable[Part]) -> None:
-    """Give the connection one view a table over the parts; open ones are attached already."""
+def define_views(
+    con: duckdb.DuckDBPyConnection,
+    parts: Iterable[Part],
+    tables: Container[str] | None = None,
+) -> None:
+    """Give the connection one view a table over the parts; open ones are attached already.
+    `tables`: only of these, None = of all."""
     listed = list(parts)
     # A file of an older version, opened only to read, may lack a table.
     have = {p.name: migrations.tables_in(con, p.name) for p in listed if p.file is not None}
     for table in TABLES.values():
+        if tables is not None and table.name not in tables:
+            continue
         here = [p for p in listed if table in sql.tables_of(p.name)]
         files = [f for p in here if (f := p.parquet(table)) is not None]
         attached = [

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 SIZES, RETENTION, BACKUP, FORGET = "sizes", "retention", "backup", "forget"
 ACKNOWLEDGE, NOTE, CLOSE = "acknowledge", "note", "close"
+REMARK = "remark"
 SILENCE, UNSILENCE = "silence", "unsilence"
 _PATIENCE_S = 3_600.0  # a backup of many days takes its time
 
@@ -148,6 +149,12 @@ def _incident_act(what: str) -> Callable[[Store, Mapping[str, Any]], Result]:
     return do
 
 
+def _remark(store: Store, parameters: Mapping[str, Any]) -> Result:
+    from telemetry.alerts import people
+
+    return people.remark(store, parameters)
+
+
 def _silence(store: Store, parameters: Mapping[str, Any]) -> Result:
     from telemetry.alerts import people
 
@@ -166,6 +173,7 @@ _ACTS: dict[str, tuple[set[str], Callable[[Store, Mapping[str, Any]], Result]]] 
     BACKUP: ({"target"}, _backup),
     FORGET: ({"tenant", "dry_run"}, _forget),
     **{a: ({"incident", "who", "text"}, _incident_act(a)) for a in (ACKNOWLEDGE, NOTE, CLOSE)},
+    REMARK: ({"pool", "who", "text"}, _remark),
     SILENCE: ({"alert", "pool", "tenant", "until", "reason", "who"}, _silence),
     UNSILENCE: ({"silence", "who"}, _unsilence),
 }

@@ -10,13 +10,16 @@ from datetime import UTC
 import pytest
 from textual.containers import VerticalScroll
 
-from console.app import ConsoleApp, Heard
+from console.app import NOT_LISTED, ConsoleApp, Heard
 from console.command import read_time
+from console.detail import Ask, Asks, Detail
 from console.keys import KEYS
 from console.panels import Snapshot
 from console.poller import Now, Then, Trouble
+from console.seeing import REMEMBERED
 from console.settings import ConsoleSettings
 from console.widgets.help_page import HelpPage
+from telemetry.ask.reading import Result
 from tests.console import rows as made
 from tests.console.test_overview import END, picture
 
@@ -40,6 +43,9 @@ class Mute:
         self.wanted.append(at)
         return replace(CALM, now=at, edge=END)
 
+    def detail(self, asks: Asks) -> Detail:
+        return Detail(asks)
+
     def show_pool(self, pool: str | None) -> None:
         self.pools.append(pool)
 
@@ -62,6 +68,12 @@ def app_of(feed=None, **more) -> ConsoleApp:
 
 def shown(app: ConsoleApp) -> list[str]:
     return [line.plain.rstrip() for line in app._body.shown]
+
+
+def chosen(app: ConsoleApp) -> str:
+    """The line that is marked as chosen; there is one."""
+    [line] = [line.plain for line in app._body.shown if line.tint == "cursor"]
+    return line
 
 
 async def hear(app, pilot, told) -> None:
@@ -115,10 +127,8 @@ async def test_sort_group_reverse_and_scroll_change_the_table(app, pilot):
     assert "columns asked" in shown(app)[2]
     await pilot.press("s", "r")
     assert "up" in shown(app)[2].split()
-    await pilot.press("S", "down", "down")
-    assert any("others (2)" in line for line in shown(app))
-    await pilot.press("pageup")
-    assert not any("others" in line for line in shown(app))
+    await pilot.press("less_than_sign", "down", "down")
+    assert chosen(app).split()[1] == app.selected
 
 
 @scene()
@@ -203,11 +213,19 @@ async def test_t_goes_to_a_time_and_what_is_no_time_stays_with_its_reason(app, p
     await pilot.press("t", *"noon-ish", "enter")
     await pilot.pause()
     assert app._asking == "time"
+    assert shown(app)[-1].startswith("time: 17:03, ")  # not the keys: they type letters now
     assert any("is no time" in n.message for n in app._notifications)
     await pilot.press(*["backspace"] * 8, *"1m ago", "enter")
     await until(pilot, lambda: app.picture.now == END - 60.0)
     await pilot.press("t", *"end", "enter")
     await until(pilot, lambda: app.picture.edge is None)
+
+
+def test_the_start_is_where_the_first_bucket_ends_so_that_there_is_something_to_see():
+    share = (None, 0.5, None, 0.2)
+    seen = replace(HURT, data_at=175.0, now=180.0, edge=None,
+                   trend=replace(HURT.trend, bucket_s=60.0, share=share))  # fmt: skip
+    assert read_time("start", seen) == 60.0
 
 
 @scene(feed=Answering, settings=QUICK, at=END - 30.0)
@@ -263,6 +281,17 @@ async def test_an_answer_about_another_instant_than_wanted_is_not_shown(app, pil
     assert app.picture is HURT
 
 
+def test_answers_to_pages_are_kept_for_a_while_and_a_refusal_takes_none_away():
+    app = app_of()
+    asked = [(Ask.of("rows", f"query{n}"),) for n in range(REMEMBERED + 4)]
+    for asks in asked:
+        app._keep(Detail(asks, {"rows": Result(("n",), ((1,),))}))
+    assert len(app._details) == REMEMBERED
+    app._keep(Detail(asked[-1], trouble="gone"))
+    kept = app._details[tuple(a.about for a in asked[-1])]
+    assert (kept.rows("rows"), kept.trouble) == ([{"n": 1}], "gone")
+
+
 class Forgetful(Answering):
     """The past cannot be read at first."""
 
@@ -288,7 +317,7 @@ async def test_an_instant_that_is_refused_is_said_marked_as_held_and_asked_for_a
 
 @scene()
 async def test_how_far_a_picture_of_the_past_lies_back_grows(app, pilot):
-    app._go(END - 50.0)
+    app.go(END - 50.0)
     await hear(app, pilot, Then(END - 50.0, replace(CALM, now=END - 50.0, edge=END)))
     await hear(app, pilot, Now(replace(HURT, now=END + 10.0)))
     assert "HELD 60s back" in shown(app)[0]
@@ -316,9 +345,9 @@ async def test_a_filter_that_takes_too_long_over_the_names_is_let_go_with_the_re
 @scene()
 async def test_p_goes_round_the_pools_and_says_where_there_is_one(app, pilot):
     await hear(app, pilot, Now(HURT))
-    await pilot.press("p")
+    await pilot.press("p", "p")  # what is said again covers no more of the screen
     await pilot.pause()
-    assert any("one pool" in n.message for n in app._notifications)
+    assert sum("one pool" in n.message for n in app._notifications) == 1
     await hear(app, pilot, Now(replace(HURT, pools=("main", "other"))))
     await pilot.press("p")
     assert app._feed.pools == ["other"]
@@ -345,7 +374,7 @@ async def test_help_is_made_of_the_keys_and_any_key_closes_it(app, pilot):
 async def test_the_palette_has_every_action_and_every_column(app, pilot):
     commands = {c.title for c in app.get_system_commands(app.screen)}
     for key in KEYS:
-        if key.action not in ("palette", "leave"):
+        if key.action not in NOT_LISTED:
             assert f"{key.short or key.long} ({key.shown})" in commands
     assert {"columns: slo", "sort by vtc_gap_s"} <= commands
     await hear(app, pilot, Now(HURT))
@@ -389,5 +418,8 @@ def test_without_colour_the_marks_say_the_same(monkeypatch):
         assert app.no_color
         await hear(app, pilot, Now(HURT))
         assert [x[:2] for x in shown(app)[9:13]] == ["!!", "!!", "!!", "* "]
+        await pilot.press("down")
+        y = next(i for i, x in enumerate(app._body.shown) if x.tint == "cursor")
+        assert all(s.style.reverse for s in app._body.render_line(y) if s.style)
 
     grey()

@@ -150,7 +150,7 @@ def test_a_store_that_is_busy_is_worth_trying_again():
 
 @pytest.mark.parametrize(
     "module",
-    ["snapshot", "text", "columns", "feed", "judge", "replay", "live", "widgets.lines"],
+    ["snapshot", "overview", "judge", "sight", "app", "act.desk", "widgets.lines"],
 )
 def test_the_console_loads_no_torch_and_no_duckdb(module):
     heavy = ("torch", "duckdb", "grpc", "engine.core")
@@ -158,4 +158,5 @@ def test_the_console_loads_no_torch_and_no_duckdb(module):
 
 
 def test_snapshots_and_plain_text_need_no_textual():
-    assert loaded_after("import console.text, console.replay, console.judge", ("textual",)) == set()
+    modules = "import console.overview, console.sight, console.judge"
+    assert loaded_after(modules, ("textual",)) == set()

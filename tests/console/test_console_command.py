@@ -13,6 +13,7 @@ import pytest
 
 from console.cli import invoke
 from console.once import as_json, is_open, open_incidents
+from console.once_command import code_of
 from console.panels import Level
 from console.sight import LiveEdge
 from tests.console import places
@@ -90,10 +91,11 @@ def test_a_sample_incident_at_a_time_names_its_culprit(capsys):
     [
         (["--json"], 2, "--json goes with --once"),
         (["--once", "--replay", "2"], 2, "leave out --once"),
+        (["--once", "--admin", "unix:/x"], 2, "leave out --once"),
         (["--replay", "-1"], 2, "expected a speed above 0"),
         (["--once", "--store", "a", "--connect", "b:1"], 2, "one of them"),
         (["--once", "--store", " "], 2, "is empty"),
-        (["--once", "--store", "/no/such/place"], 1, "neither a store folder nor an address"),
+        (["--once", "--store", "/no/such/place"], 3, "neither a store folder nor an address"),
         (["--once", "--connect", "unix:/no/such.sock"], 3, "unix:/no/such.sock"),
         (["--once", "--incident", "nope"], 2, "nope"),
         (["--once", "--config", "/no/such.toml"], 2, "/no/such.toml: cannot be read"),
@@ -176,3 +178,82 @@ def test_neither_the_command_nor_its_app_loads_torch_or_the_engine():
         "assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def seen(**more):
+    return replace(picture(), **more)
+
+
+@pytest.mark.parametrize(
+    ("s", "incidents", "code"),
+    [
+        (seen(), (), 1),
+        (picture(made.calm(), made.T0 + 120.0), (), 0),
+        (picture(made.calm(), made.T0 + 120.0), ("inc-1",), 1),
+        (seen(stale=True), (), 3),
+        (seen(stale=True), ("inc-1",), 1),
+        (seen(account=None), (), 3),
+    ],
+)
+def test_old_figures_say_nothing_about_now_and_an_open_incident_stays_one(s, incidents, code):
+    assert code_of(s, incidents) == code
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), OSError(28, "No space left on device")])
+def test_a_failure_of_our_own_is_never_an_open_incident(error, monkeypatch, capsys, store):
+    def fails(*given, **more):
+        raise error
+
+    monkeypatch.setattr("console.sight.Sight.snapshot", fails)
+    assert invoke(["console", "--once", "--store", store]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("tenantscope: ")
+
+
+@pytest.mark.parametrize("page", ["heat", "matrix", "adapters", "table", "events"])
+def test_a_page_is_printed_and_given_as_data(page, store, capsys):
+    assert invoke(["console", "--once", "--page", page, "--store", store, "--ascii"]) == 1
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert max(map(len, out.splitlines())) <= 80
+    assert invoke(["console", "--once", "--page", page, "--json", "--store", store]) == 1
+    shaped = json.loads(capsys.readouterr().out)
+    assert (shaped["page"], shaped["pool"], shaped["incident_open"]) == (page, "main", True)
+    assert shaped["tables"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--page", "heat"], "go with --once"),
+        (["--once", "--page", "nope"], "there are overview, table"),
+        (["--once", "--page", "tenant"], "go together"),
+        (["--once", "--tenant", "x"], "--page tenant or --page requests"),
+    ],
+)
+def test_a_page_that_cannot_be_had_is_a_usage_error(arguments, why, capsys):
+    assert invoke(["console", *arguments]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_trace_is_written_without_a_screen(store, tmp_path, capsys):
+    into = tmp_path / "out"
+    into.mkdir()
+    asked = ["console", "export", "--perfetto", "--store", store, "--from", "start", "--json",
+             "--into", str(into)]  # fmt: skip
+    assert invoke(asked) == 0
+    said = json.loads(capsys.readouterr().out)
+    [file] = into.iterdir()
+    assert said["path"] == str(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    names = {e["args"]["name"] for e in json.loads(file.read_text())["traceEvents"]
+             if e["name"] == "process_name"}  # fmt: skip
+    assert any("acme" in n for n in names)
+    assert said["requests"] > 0
+
+
+def test_an_export_of_nothing_is_a_usage_error(store, tmp_path, capsys):
+    asked = ["console", "export", "--perfetto", "--store", store, "--into", str(tmp_path)]
+    assert invoke([*asked, "--from", "end", "--to", "start"]) == 2
+    assert "must lie before" in capsys.readouterr().err

@@ -75,6 +75,14 @@ def test_both_acts_get_the_very_same_arrivals_and_other_scenarios_have_no_flood(
     assert [a.at_s for a in half] == [a.at_s / 2 for a in arrivals]
 
 
+def test_a_refusal_by_a_limit_set_at_the_screen_is_counted_and_is_no_error():
+    played = Played()
+    played.note("acme", 429, "HTTP 429")
+    played.note("acme", 200, None)
+    played.note("globex", 500, "HTTP 500")
+    assert (played.refused, played.errors) == (1, ["globex: HTTP 500"])
+
+
 def test_faults_belong_to_their_scenarios(tmp_path):
     assert script(tmp_path, "slow").faults().slow_factor > 1
     assert script(tmp_path, "freeze").faults().freeze_at_s is not None

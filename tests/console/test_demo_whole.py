@@ -123,12 +123,9 @@ def test_marks_and_the_switch_are_in_the_store(source):
     assert [e.policy for e in everything(source, "policy")] == ["fcfs", "vtc"]
 
 
-def test_the_shipped_recording_replays_and_its_report_names_the_suspect():
-    from console.replay import replay_incident
+def test_the_report_of_the_shipped_recording_names_the_suspect():
     from sample_incidents import incident_path
 
-    feed = replay_incident("five-pm-fanout", 1.0, clock=lambda: 0.0)
-    assert feed.snapshot().tenants is not None
     source = open_source(incident_path("five-pm-fanout") / "store")
     marks = [e for e in everything(source, "event") if e.kind == "mark"]
     switch = next(e for e in everything(source, "event") if e.kind == "policy")
@@ -136,18 +133,3 @@ def test_the_shipped_recording_replays_and_its_report_names_the_suspect():
     assert report.verdict.kind == "tenant"
     assert report.verdict.tenant == "acme"
     assert report.verdict.share > 0.6
-
-
-@pytest.mark.parametrize(("at_s", "says"), [(75.0, "CULPRIT acme"), (135.0, "QUIET")])
-def test_the_table_sees_the_harm_under_fcfs_and_the_recovery_under_vtc(at_s, says):
-    from console.judge import LiveJudge
-    from console.replay import replay_incident
-
-    clock = iter([0.0])
-    feed = replay_incident(
-        "five-pm-fanout", clock=lambda: next(clock, at_s), judge=LiveJudge(recent_s=20.0)
-    )
-    feed.snapshot()
-    lines = " ".join(feed.snapshot().verdict.lines)
-    assert says in lines
-    assert ("EARLIER" in lines) == (says == "QUIET")

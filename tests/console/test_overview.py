@@ -127,6 +127,28 @@ def test_stale_figures_are_grey_and_say_how_old_they_are():
     assert {p.role for line in lines[1:-1] for p in line.pieces} == {"dim"}
 
 
+def test_of_old_figures_nothing_is_ruled_out():
+    s = picture()
+    assert any("NOT" in line for line in text(s))
+    old = text(replace(s, stale=True, now=END + 240.0))
+    assert not any(line.startswith("   NOT") for line in old)
+    assert old[1].startswith("!! 4m ago: 3 HURT")
+    quiet = picture(made.calm(), made.T0 + 120.0)
+    assert text(quiet)[1].startswith("ok QUIET")
+    assert text(replace(quiet, stale=True, now=quiet.now + 240.0))[1].startswith("?  4m ago: QUIET")
+
+
+@pytest.mark.parametrize("cells", [40, 60, 80, 120, 160])
+def test_the_header_says_that_there_are_other_pools(cells):
+    s = replace(picture(), pools=("main", "side", "x"))
+    head = text(s, cells, 24)[0]
+    assert (" +2 pools  1/1 engine" if cells >= 80 else " +2  1/1 engine") in head
+    assert len(head) <= cells
+    if cells >= 80:
+        assert "main +1 pool  1/1" in text(replace(s, pools=("main", "side")), cells, 24)[0]
+    assert "+" not in text(replace(s, pools=("main",)), cells, 24)[0]
+
+
 @pytest.mark.parametrize("cells", [40, 50, 60, 80])
 def test_however_narrow_the_header_says_that_figures_are_old_and_the_store_is_down(cells):
     lamps = Lamps(heard=1, known=3, store_down_s=240.0)

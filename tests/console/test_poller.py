@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from console.detail import Ask, Asks, Detail
 from console.panels import Snapshot
-from console.poller import Now, Poller, Then, Trouble, pause_s
+from console.poller import DETAIL_EVERY_S, Found, Now, Poller, Then, Trouble, pause_s
 from tests.console.test_app import Answering, Mute
 from tests.console.test_overview import END
 
@@ -58,6 +59,48 @@ def test_what_a_feed_raises_is_told_in_its_words():
     poller.stop()
     poller.join()
     assert told[0] == Trouble("no route to host")
+
+
+def test_a_pages_questions_are_answered_once_and_again_after_a_while_or_a_refusal():
+    told: list[Detail] = []
+    heard = threading.Semaphore(0)
+    looked = threading.Semaphore(0)
+    now = [100.0]
+
+    class Feed(Answering):
+        refuses = True
+
+        def detail(self, asks: Asks) -> Detail:
+            if self.refuses:
+                self.refuses = False
+                raise ConnectionError("not yet")
+            return Detail(asks)
+
+    def tell(x: object) -> None:
+        if isinstance(x, Found):
+            told.append(x.detail)
+            heard.release()
+        elif isinstance(x, Now):
+            looked.release()
+
+    asks, more = (Ask.of("rows", "one"),), (Ask.of("rows", "two"),)
+    poller = Poller(Feed(), tell, 0.001, lambda: now[0])
+    poller.ask(asks)
+    poller.start()
+    assert heard.acquire(timeout=20)
+    assert heard.acquire(timeout=20)
+    assert told == [Detail(asks, trouble="not yet"), Detail(asks)]
+    for _ in range(5):  # the same ones: nothing to be asked
+        assert looked.acquire(timeout=20)
+    assert len(told) == 2
+    now[0] += DETAIL_EVERY_S
+    assert heard.acquire(timeout=20)
+    poller.ask(more)
+    assert heard.acquire(timeout=20)
+    poller.ask(())
+    poller.stop()
+    poller.join()
+    assert told[2:] == [Detail(asks), Detail(more)]
 
 
 @pytest.mark.parametrize(("cost_s", "pause"), [(0.0, 1.0), (0.2, 1.0), (1.0, 4.0), (12.0, 48.0)])

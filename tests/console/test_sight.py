@@ -8,12 +8,16 @@ from datetime import UTC
 
 import pytest
 
-from console.gather import WHOLE_EVERY_S, Gatherer
+from console import gather
+from console.detail import Ask, Detail
+from console.gather import LATE_S, WHOLE_EVERY_S, Gatherer
+from console.pages import PAGES
 from console.panels import LIVE, Lamps, Snapshot
 from console.rows import Rows
+from console.screens import Place
 from console.sight import LiveEdge, NothingRecorded, RecordEdge, ReplayEdge, Sight
 from telemetry.ask.reading import Result
-from telemetry.errors import StoreError, StoreUnreachable
+from telemetry.errors import QueryError, StoreError, StoreUnreachable
 from telemetry.instants import micros
 from telemetry.service.process import StoreServer
 from telemetry.source import open_source
@@ -43,6 +47,21 @@ def in_memory(rows: Rows, edge=None, **more) -> Sight:
     return Sight(lambda: source, edge or LiveEdge(lambda: END), tz=UTC, **more)
 
 
+def asked_of_pages(s: Snapshot) -> tuple[Ask, ...]:
+    """One of a page: that each query answers alike everywhere tests of the sources say."""
+    asks = PAGES["tenant"].wants(s, Place(tenant="globex"))
+    return tuple(a for a in asks if a.name == "history")
+
+
+def told(detail: Detail) -> dict[str, list[tuple[object, ...]]]:
+    """The rows, with sums to nine digits: in which order a source adds them up is its own."""
+
+    def nine(value: object) -> object:
+        return float(f"{value:.9g}") if isinstance(value, float) else value
+
+    return {n: [tuple(map(nine, row)) for row in a.rows] for n, a in detail.answers.items()}
+
+
 def same_but_lamps(s: Snapshot) -> Snapshot:
     return replace(s, lamps=Lamps())
 
@@ -52,9 +71,11 @@ def same_but_lamps(s: Snapshot) -> Snapshot:
     [places.folder, places.parquet, places.live, places.worker, places.serve],
     ids=lambda p: p.__name__,
 )
-def test_every_source_gives_the_very_same_picture(place, tmp_path):
+def test_every_source_gives_the_very_same_picture_and_rows_of_pages(place, tmp_path):
     rows = made.incident()
-    wanted = in_memory(rows).snapshot()
+    memory = in_memory(rows)
+    wanted = memory.snapshot()
+    pages = asked_of_pages(wanted)
     assert (wanted.verdict.named, wanted.mode) == ("acme", LIVE)
     with ExitStack() as stack:
         looked = sight(place(rows, tmp_path, stack))
@@ -63,6 +84,7 @@ def test_every_source_gives_the_very_same_picture(place, tmp_path):
         assert same_but_lamps(found) == same_but_lamps(wanted)
         assert (found.lamps.store_down_s is not None) is (place is places.serve)
         assert bool(found.lamps.notes) is (place in (places.serve, places.worker))
+        assert told(looked.detail(pages)) == told(memory.detail(pages))
 
 
 def test_a_record_is_looked_at_from_its_end(tmp_path):
@@ -128,6 +150,23 @@ def test_after_a_failure_the_source_is_opened_again_by_itself():
     assert len(opened) == 2
 
 
+def test_a_question_that_cannot_be_is_refused_and_the_source_stays():
+    source = places.memory(made.incident())
+    opened = []
+
+    def opening():
+        opened.append(True)
+        return source
+
+    looked = Sight(opening, LiveEdge(lambda: END), tz=UTC)
+    with pytest.raises(QueryError, match="no query 'nonsense'"):
+        looked.detail((Ask.of("rows", "nonsense"),))
+    [answer] = looked.detail((Ask.of("rows", "events_page", 0.0, END, pool="main", which="every",
+                                     most=1),)).answers.values()  # fmt: skip
+    assert len(answer.rows) == 1
+    assert len(opened) == 1
+
+
 def test_what_answers_no_more_is_closed_and_let_go():
     class Dying:
         closed = False
@@ -145,6 +184,10 @@ def test_what_answers_no_more_is_closed_and_let_go():
     looked = Sight(lambda: dying, LiveEdge(lambda: END), tz=UTC)
     with pytest.raises(StoreError):
         looked.snapshot()
+    assert dying.closed
+    dying.closed = False
+    with pytest.raises(StoreError):
+        looked.detail((Ask.of("rows", "span"),))
     assert dying.closed
 
 
@@ -225,15 +268,108 @@ def test_what_arrives_is_taken_in_and_the_rest_is_not_asked_for_again():
     assert set(now.rows.interference) == set(whole.rows.interference)
 
 
-def test_now_and_then_all_is_asked_for_again():
-    source = Counting(made.incident())
+def _redeliver(source, rows, seq):
+    for one in places.batches(rows):
+        metrics, logs = places.encode(replace(one, seq=seq))
+        source.source.feed([metrics] if metrics else (), [logs] if logs else ())
+
+
+def test_only_the_buckets_that_moved_on_are_read_again():
+    half = replace(made.incident().engines[-1], observed_seconds=4.0)
+    rows = made.incident()
+    source = Bounds(replace(rows, engines=(*rows.engines[:-1], half)))
+    gatherer = Gatherer(source, Clock())
+    gatherer.now(END - 6.0)
+    source.asked.clear()
+    source.bounds.clear()
+    _redeliver(source, rows, 2)
+    gatherer.now(END)
+    [(start, _)] = source.bounds
+    assert start == END - made.BUCKET_S
+
+
+class Bounds(Counting):
+    """And for when tenants' rows were asked for."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(rows)
+        self.bounds: list[tuple[float, float]] = []
+
+    def query(self, name, **parameters):
+        if name == "console_minutes":
+            self.bounds.append((parameters["start"], parameters["end"]))
+        return super().query(name, **parameters)
+
+
+def test_what_the_front_sends_of_a_bucket_later_is_taken_in():
+    rows = made.incident()
+    worker, front = places.batches(rows)
+    source = Counting(Rows())
+    metrics, logs = places.encode(worker)
+    source.source.feed([metrics], [logs])
+    gatherer = Gatherer(source, Clock())
+    assert {r.offered_requests for r in gatherer.now(END).rows.tenants} == {None}
+    metrics, _ = places.encode(front)
+    source.source.feed([metrics], ())
+    after = made.engine(END, observed_seconds=5.0)
+    _redeliver(source, Rows(engines=(after,)), 3)
+    newest = [r for r in gatherer.now(END + LATE_S).rows.tenants if r.bucket_start >= END - 40.0]
+    assert {r.offered_requests for r in newest} == {6, 24}
+
+
+def test_now_and_then_the_engines_rows_of_old_buckets_are_looked_at_too():
+    rows = made.incident(calm_buckets=60)
+    end = made.T0 + 660.0
+    old = replace(rows.engines[2], observed_seconds=4.0)
+    source = Bounds(replace(rows, engines=(*rows.engines[:2], old, *rows.engines[3:])))
     clock = Clock()
     gatherer = Gatherer(source, clock)
-    gatherer.now(END)
-    source.asked.clear()
+    gatherer.now(end)
+    source.bounds.clear()
+    _redeliver(source, rows, 2)
+    gatherer.now(end)
+    assert not source.bounds
     clock.now = WHOLE_EVERY_S + 1.0
-    gatherer.now(END)
-    assert "read.tenant_minute" in source.asked
+    gatherer.now(end + 1.0)
+    assert source.bounds[0] == (old.bucket_start, old.bucket_start + made.BUCKET_S)
+
+
+def test_a_crowds_history_comes_piece_by_piece_and_is_said_to_be_read(monkeypatch):
+    monkeypatch.setattr(gather, "PIECE_ROWS", 16)  # four buckets of four tenants
+    rows = made.calm(30)
+    end = made.T0 + 300.0
+    source = Bounds(rows)
+    gatherer, seen = Gatherer(source, Clock()), []
+    for second in range(12):
+        seen.append(gatherer.now(end + second))
+    whole = Gatherer(Counting(rows), Clock())
+    assert [len(g.rows.engines) for g in seen[:4]] == [5, 9, 13, 17]
+    assert "before are still being read" in seen[0].notes[-1]
+    assert seen[-1].notes == ()
+    assert seen[-1].revision == seen[-2].revision
+    monkeypatch.undo()
+    assert set(seen[-1].rows.tenants) == set(whole.now(end).rows.tenants)
+    assert len(seen[-1].rows.tenants) == len(set(seen[-1].rows.tenants))
+    past = Gatherer(Counting(rows), Clock()).past(end).rows
+    assert set(past.tenants) == set(whole.now(end).rows.tenants)
+
+
+def test_for_a_script_all_of_the_history_is_read_first(monkeypatch):
+    monkeypatch.setattr(gather, "PIECE_ROWS", 16)
+    looked = in_memory(made.incident(), LiveEdge(lambda: END))
+    assert looked.whole().verdict.named == "acme"
+    assert looked.whole().lamps.notes == ()
+
+
+def test_what_is_too_old_goes_and_nothing_comes_twice():
+    rows = made.calm(150)
+    source = Given(rows)
+    gatherer = Gatherer(source, Clock())
+    for bucket in range(60, 150, 7):
+        now = gatherer.now(made.T0 + made.BUCKET_S * bucket).rows
+        assert len(now.tenants) == len(set(now.tenants))
+        assert {r.bucket_start for r in now.tenants} == {e.bucket_start for e in now.engines}
+        assert min(e.bucket_start for e in now.engines) >= made.T0 + 10.0 * bucket - 920.0
 
 
 def test_after_a_leap_of_the_clock_no_row_is_left_out():
@@ -269,13 +405,18 @@ def two_pools() -> Rows:
     return replace(rows, engines=(*rows.engines, older, newer))
 
 
+OWN_QUERIES = {"console_minutes": "tenant_minute", "console_matrix": "interference_minute"}
+
+
 class Given:
     """A source that answers with what it is given."""
 
     def __init__(self, rows: Rows) -> None:
         self.fake = made.FakeSource(rows)
 
-    def query(self, name, *, start, end):
+    def query(self, name, *, start, end, **more):
+        if name in OWN_QUERIES:
+            return self._own(TABLES[OWN_QUERIES[name]], start, end)
         table = TABLES[name.removeprefix("read.")]
         rows = self.fake.read(table.name, start, end)
         at = [c.name for c in table.columns if c.sql == "TIMESTAMP"]
@@ -286,6 +427,16 @@ class Given:
 
         values = tuple(tuple(told(r, c) for c in table.column_names) for r in rows)
         return Result(table.column_names, values)
+
+    def _own(self, table, start, end):
+        """As the console's own queries answer: instants as seconds, histograms as text."""
+
+        def told(value):
+            return str(list(value)) if isinstance(value, tuple) else value
+
+        rows = self.fake.read(table.name, start, end)
+        values = (tuple(told(getattr(r, c)) for c in table.column_names) for r in rows)
+        return Result(table.column_names, tuple(values))
 
     def span(self):
         return self.fake.span()
@@ -308,10 +459,10 @@ def test_a_pool_chosen_while_a_picture_is_made_is_that_of_the_next_one():
     class Choosing(Given):
         choice: str | None = None
 
-        def query(self, name, *, start, end):
+        def query(self, name, **parameters):
             if self.choice is not None:
                 looked.show_pool(self.choice)
-            return super().query(name, start=start, end=end)
+            return super().query(name, **parameters)
 
     source = Choosing(two_pools())
     looked = Sight(lambda: source, LiveEdge(lambda: END + 5.0), tz=UTC, pool="main")
@@ -336,8 +487,8 @@ class Moody(Given):
 
     partial: tuple[str, ...] = ()
 
-    def query(self, name, *, start, end):
-        return replace(super().query(name, start=start, end=end), partial=self.partial)
+    def query(self, name, **parameters):
+        return replace(super().query(name, **parameters), partial=self.partial)
 
 
 def test_a_store_that_goes_down_is_said_with_since_when_and_so_is_its_return():

@@ -98,64 +98,12 @@ def test_a_silent_engine_leaves_its_last_picture_with_its_age():
     assert not build_snapshot(made.incident(), END + 1).stale
 
 
-def test_ttft_is_of_requests_whose_first_token_fell_into_the_window():
-    rows = Rows(
-        engines=tuple(made.engine(made.T0 + 10 * i) for i in range(12)),
-        tenants=(made.tenant(made.T0 + 110, "a"),),
-        requests=(
-            made.request("a", made.T0 + 59.0, 50.0),
-            made.request("a", made.T0 + 61.0, 0.1),
-            made.request("a", made.T0 + 90.0, 0.3),
-            made.request("a", made.T0 + 91.0, 0.2, first_token=None, ttft_s=None),
-        ),
-    )
-    ttft = by_name(build_snapshot(rows, made.T0 + 120))["a"].ttft
-    assert (ttft.n, ttft.max_s, ttft.few) == (2, 0.3, True)
-
-
-def test_percentiles_are_values_that_requests_really_had():
-    requests = tuple(made.request("a", made.T0 + 1 + i / 100, float(i + 1)) for i in range(100))
-    rows = Rows(engines=(made.engine(made.T0),), tenants=(made.tenant(made.T0, "a"),))
-    ttft = by_name(build_snapshot(replace(rows, requests=requests), made.T0 + 10))["a"].ttft
-    assert (ttft.n, ttft.p50_s, ttft.p99_s, ttft.max_s) == (100, 50.0, 99.0, 100.0)
-
-
-def test_waiting_is_behind_the_largest_holder_and_stalls_do_not_count():
-    globex = by_name(build_snapshot(made.incident(), END))["globex"]
-    assert (globex.behind.name, globex.behind_reason) == ("acme", "slot")
-    assert globex.behind.share == pytest.approx(40 / 45)
-    assert globex.behind.charged_s == pytest.approx(40 * 6)
-
-
-def test_the_holders_shares_close_and_count_a_tenant_behind_itself_as_self():
-    s = build_snapshot(made.incident(), END)
-    assert sum(h.share for h in s.holders) == pytest.approx(1.0)
-    assert sum(h.charged_s for h in s.holders) == pytest.approx(6 * (64 + 3 * 45))
-    assert {h.kind for h in s.holders} == {"tenant", "self", "capacity", "others"}
-
-
-def test_a_tenant_called_self_is_not_the_holder_self():
-    s = build_snapshot(made.incident(holder="self"), END)
-    assert {(h.kind, h.name) for h in s.holders} >= {("tenant", "self"), ("self", "")}
-
-
 def test_waits_by_reason_sum_to_their_total():
     w = build_snapshot(made.incident(), END).wait
     assert w.total_s == pytest.approx(sum(s for _, s in w.by_reason))
     assert w.total_s == pytest.approx(6 * (64 + 3 * 45))
     assert w.by_reason[0][0] == "slot"
     assert w.oldest_s == 9.0
-
-
-def test_excess_is_what_was_waited_beyond_the_usual():
-    globex = by_name(build_snapshot(made.incident(), END, verdict=made.verdict()))["globex"]
-    assert globex.wait_s == pytest.approx(6 * 45.0)
-    assert globex.excess_wait_s == pytest.approx(6 * (45.0 - 0.3))
-
-
-def test_fewer_than_three_buckets_of_history_claim_no_excess():
-    rows = made.incident(calm_buckets=2, bad_buckets=6)
-    assert by_name(build_snapshot(rows, made.T0 + 80))["globex"].excess_wait_s is None
 
 
 def test_two_engines_add_and_a_restart_is_not_counted_twice():

@@ -88,6 +88,9 @@ def test_a_good_file_reads_and_survives_the_way_to_a_child(tmp_path):
     ("change", "words"),
     [
         (("slots = 4", "slots = 0"), ["[limits]: slots = 0", ">= 1"]),
+        (('"[red]x[/]"', '"f\\u200dm"'), ["printable", "U+200D (zero width joiner) is none"]),
+        (('"[red]x[/]"', '"f\\ue000"'), ["U+E000 (it has no name) is none"]),
+        (('"[red]x[/]"', '"' + "n" * 201 + '"'), ["up to 200 printable", "it has 201"]),
         (("slots = 4", 'slots = "4k"'), ["slots = '4k'", "whole number", "without a suffix"]),
         (("tpm = 60_000", 'tpm = "60k"'), ["tpm = '60k'", "whole number", "without a suffix"]),
         (("tpm = 60_000", 'tpm = "60000"'), ["tpm = '60000'", "without quotes"]),
@@ -167,7 +170,6 @@ def test_one_pool_is_named_by_a_plain_key_and_a_tenant_may_say_so(tmp_path):
     path.write_text('pool = "solo"\n[[tenant]]\nname = "a"\npool = "solo"\n')
     settings = read_settings(path)
     assert settings.all_pools() == (PoolSpec("solo"),)
-    assert settings.one_pool() == settings
     path.write_text('pool = "solo"\n[[tenant]]\nname = "a"\npool = "duo"\n')
     with pytest.raises(ConfigError, match=r"pool = 'duo'.*'solo'"):
         read_settings(path)
@@ -176,14 +178,99 @@ def test_one_pool_is_named_by_a_plain_key_and_a_tenant_may_say_so(tmp_path):
 def test_the_only_pools_own_limits_are_the_workers(tmp_path):
     path = tmp_path / "pool.toml"
     path.write_text('[limits]\nslots = 5\n[[pool]]\nname = "p"\nlimits = { bypass = 0 }\n')
-    served = read_settings(path).one_pool()
+    served = read_settings(path)
     assert (served.pool, served.limits) == ("p", Limits(slots=5, bypass=0))
 
 
-@pytest.mark.parametrize("pools", [(PoolSpec("a"), PoolSpec("b")), (PoolSpec("a", 2),)])
-def test_several_workers_are_more_than_one_serve_runs_and_it_says_so(pools):
-    with pytest.raises(ConfigError, match=r"2 workers.*runs one pool with one worker.*simulate"):
-        Settings(pools=pools).one_pool()
+LADDER = """
+[[pool]]
+name = "shared"
+tiers = [1, 2]
+[[pool]]
+name = "gold"
+replicas = 2
+device = "cpu"
+cpus = [0, 1]
+tiers = [5]
+[[tenant]]
+name = "named"
+pool = "gold"
+tier = 1
+adapters = ["both", "golds"]
+[[tenant]]
+name = "by tier"
+tier = 5
+[[tenant]]
+name = "by default"
+adapters = ["both", "shareds"]
+[[adapter]]
+name = "both"
+path = "both"
+[[adapter]]
+name = "golds"
+path = "golds"
+[[adapter]]
+name = "shareds"
+path = "shareds"
+[[adapter]]
+name = "nobodys"
+path = "nobodys"
+"""
+
+
+def test_a_tenant_is_served_by_the_pool_it_names_else_its_tiers_else_the_first(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text(LADDER)
+    s = read_settings(path)
+    assert {t.name: s.pool_of(t).name for t in s.tenants} == {
+        "named": "gold",
+        "by tier": "gold",
+        "by default": "shared",
+    }
+
+
+def test_a_worker_is_told_its_own_pool_its_tenants_and_what_they_may_name(tmp_path):
+    path = tmp_path / "pool.toml"
+    path.write_text(LADDER)
+    gold = read_settings(path).of_pool("gold")
+    assert (gold.pool, [p.name for p in gold.pools]) == ("gold", ["gold"])
+    assert [t.name for t in gold.tenants] == ["named", "by tier"]
+    assert [name for name, _ in gold.adapters] == ["both", "golds", "nobodys"]
+    whole = read_settings(path)
+    with pytest.raises(ConfigError, match=r"pool 'silver'.*'shared', 'gold'"):
+        whole.of_pool("silver")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("tiers = [5]", "tiers = [2, 5]"), ["[[pool]] 2 'gold'", "2 is served by [[pool]] 1"]),
+        (("tiers = [5]", "tiers = [5, 5]"), ["5 stands in it twice"]),
+        (("tiers = [5]", "tiers = [-1]"), ["whole numbers >= 0 and <= 1000"]),
+        (("tiers = [5]", "tiers = [true]"), ["whole numbers"]),
+        (("tiers = [5]", "tiers = 5"), ["tiers = 5", "a list of whole numbers"]),
+        (('"cpu"', '"gpu"'), ["device = 'gpu'", "cpu, cuda:0", "MIG-"]),
+        (("cpus = [0, 1]", "cpus = [0]"), ["1 cores", "replicas = 2", "a multiple"]),
+        (("cpus = [0, 1]", "cpus = [0, 4096]"), ["<= 4095"]),
+    ],
+)
+def test_a_pool_that_could_not_be_is_refused_with_what_is_allowed(tmp_path, change, words):
+    path = tmp_path / "pool.toml"
+    assert change[0] in LADDER
+    path.write_text(LADDER.replace(*change))
+    with pytest.raises(ConfigError) as e:
+        read_settings(path)
+    for word in words:
+        assert word in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", "cuda:0", "cuda:12", f"MIG-{'0a' * 4}-1b2c-77-8-{9:012}"]
+)
+def test_a_device_is_written_as_the_driver_writes_it(tmp_path, device):
+    path = tmp_path / "pool.toml"
+    path.write_text(LADDER.replace('"cpu"', f'"{device}"'))
+    assert read_settings(path).pools[1].device == device
 
 
 def test_a_mark_before_the_text_and_windows_line_ends_are_read_over(tmp_path):

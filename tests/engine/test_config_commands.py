@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -47,9 +48,53 @@ def test_check_says_what_it_understood(good, capsys):
         "no key_sha256",
         "blocked by a limit of 0: 'a'",
         "there is no folder",
-        "4 workers",
+        "4 workers: each loads the model and takes its pool_bytes, 4096 MiB together",
+        "no tenant is served by 'gold'",
     ):
         assert note in err
+
+
+def test_check_says_what_keeps_pools_less_apart_than_they_look(tmp_path, capsys):
+    path = tmp_path / "pool.toml"
+    core = f"cpus = [{min(os.sched_getaffinity(0))}, 4095]\n"
+    pools = f'[[pool]]\nname = "a"\n{core}[[pool]]\nname = "b"\n{core}[[pool]]\nname = "c"\n'
+    path.write_text(pools + '[[pool]]\nname = "d"\ndevice = "cuda:0"\n')
+    assert invoke(["config", "check", str(path)]) == 0
+    err = capsys.readouterr().err
+    for note in (
+        "would refuse it on this machine: pool 'a': cpus: 4095 is not among the cores",
+        "pool 'd': device = 'cuda:0': this version's engine computes on the CPU only",
+        "pools 'a' and 'b' share cores: ",
+        "no cpus: the workers of 'c', 'd' run on any core",
+    ):
+        assert note in err
+
+
+def test_every_preset_is_good_and_says_what_it_is(tmp_path, capsys):
+    assert invoke(["config", "preset", "--json"]) == 0
+    for preset in json.loads(capsys.readouterr().out):
+        assert invoke(["config", "preset", preset["name"]]) == 0
+        path = tmp_path / "pool.toml"
+        path.write_text(capsys.readouterr().out)
+        assert invoke(["config", "check", str(path)]) == 0
+        assert "not good" not in capsys.readouterr().err
+        assert preset["title"] in path.read_text()
+
+
+def test_the_long_tail_shares_and_who_has_a_contract_has_a_pool_alone(tmp_path, capsys):
+    assert invoke(["config", "preset", "long-tail"]) == 0
+    path = tmp_path / "pool.toml"
+    path.write_text(capsys.readouterr().out)
+    s = read_settings(path)
+    assert s.policy == "vtc"
+    served = [(t.name, s.pool_of(t).name) for t in s.tenants]
+    assert [name for name, pool in served if pool == "contract"] == ["acme"]
+    assert len([name for name, pool in served if pool == "shared"]) > 1
+
+
+def test_a_preset_that_is_not_there_is_a_usage_error(capsys):
+    assert invoke(["config", "preset", "short-head"]) == 2
+    assert "there are long-tail" in capsys.readouterr().err
 
 
 def test_check_as_json_carries_the_same(good, capsys):

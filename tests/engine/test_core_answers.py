@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.core import StepResult
+from engine.core_values import StepResult
 from engine.scheduling.plan import StepOutcome, StepPlan, TokenLogprobs
 from engine.scheduling.request import Ask, Outcome
 from tests.engine.worlds import Pool, make_pool
@@ -61,7 +61,7 @@ def test_waits_come_with_the_first_token_to_who_asked_and_add_up_to_its_ttft(poo
     for name, waits in told.items():
         front_s = 0.25  # passed before the pool had it
         assert front_s + sum(waits) == pytest.approx(ttft_s[name])
-    assert not pool.core._telling
+    assert not pool.core._under_way.telling
 
 
 def test_logprobs_come_with_the_tokens_of_who_asked(pool: Pool) -> None:

@@ -105,6 +105,7 @@ def make_pool(
     weights: dict[str, float] | None = None,
     freeze: tuple[float, float] | None = None,
     runner=None,
+    share_every_s: float | None = None,
     **limits,
 ) -> Pool:
     clock = TurnedClock(wall_s=1_800_000_003.0)
@@ -142,6 +143,7 @@ def make_pool(
         costs,
         known,
         emit=batches.append,
+        share_every_s=share_every_s,
     )
     pool.__init__(core, world, clock, batches)
     return pool

@@ -29,7 +29,11 @@ BUCKET_S, SHIFT_S = 10.0, 180.0
 pytestmark = pytest.mark.xdist_group("shifted")  # one recording for all windows of an incident
 
 
-@pytest.fixture(scope="module", params=["decoy", "two-culprits"])
+# Of a slow engine few requests feel anything at first: its marks are minutes apart.
+SLOW = pytest.param("slow-engine", marks=pytest.mark.full)
+
+
+@pytest.fixture(scope="module", params=["decoy", "two-culprits", SLOW])
 def recorded(request: pytest.FixtureRequest):
     """(what is expected, the incident's rows with buckets of ten seconds)."""
     expected = read_expected(request.param)

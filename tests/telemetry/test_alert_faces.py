@@ -54,6 +54,10 @@ def test_the_three_faces_agree_on_names_and_strengths(tmp_path: Path) -> None:
     assert any(f"({holder.strength}, {holder.confidence})" in s for s in console.lines)
     assert holder.confidence == report.confidence
     assert set(incident.hurt) == {v.tenant for v in report.victims} == console.victims
+    # The page's example says of such a flood what is said of it.
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    assert incident.lines[1] in page
+    assert f'"share": {holder.share:.2f}}}' in page
 
 
 def test_they_agree_on_a_simulated_flood_too(tmp_path: Path) -> None:

@@ -31,6 +31,12 @@ matrices = st.dictionaries(
     max_size=20,
 )
 somebody = st.sets(st.sampled_from(VICTIMS))
+# Who rose, and who of them can have made the line.
+rose = somebody.flatmap(
+    lambda risen: st.tuples(
+        st.just(risen), st.sets(st.sampled_from(sorted(risen))) if risen else st.just(set())
+    )
+)
 parts = st.sampled_from([0.0, 0.25, 0.5, 0.9])
 
 
@@ -51,19 +57,24 @@ def sums(cells: Cells) -> dict[tuple[str, str], float]:
 
 
 def by_hand(
-    matrix: dict[tuple[str, str, Holder], float], victim: str, risen: set[str], missing: float
+    matrix: dict[tuple[str, str, Holder], float],
+    victim: str,
+    risen: set[str],
+    makers: set[str],
+    missing: float,
 ) -> dict[Holder, float]:
     """One victim's excess by holder, written down as one would explain it."""
     kept: dict[Holder, float] = {}
-    stays = free = 0.0
+    stays: dict[Holder, float] = {}
+    free = 0.0
     for (v, _, holder), s in matrix.items():
         if v != victim:
             continue
-        taker = holder == CAPACITY_HELD or (holder.is_tenant and holder.name in risen)
+        taker = holder == CAPACITY_HELD or (holder.is_tenant and holder.name in makers)
         if taker or (holder == SELF_HELD and victim in risen):
             kept[holder] = kept.get(holder, 0.0) + s
-        elif holder == POLICY_HELD:
-            stays += s
+        elif holder == POLICY_HELD or (holder.is_tenant and holder.name in risen):
+            stays[holder] = stays.get(holder, 0.0) + s
         else:
             free += s
     if missing and free:
@@ -71,36 +82,38 @@ def by_hand(
     whole = sum(kept.values())
     rest = (1.0 - missing) * free
     out = {h: s + rest * s / whole for h, s in kept.items()} if whole else {OTHERS_HELD: free}
-    return {h: s for h, s in {**out, POLICY_HELD: stays}.items() if s}
+    return {h: s for h, s in {**out, **stays}.items() if s}
 
 
 @settings(max_examples=150, deadline=None)
-@given(matrix=matrices, risen=somebody, missing=parts)
-def test_every_victims_excess_stays_whole_reason_by_reason(matrix, risen, missing):
-    before, after = cells_of(matrix), handed_on(cells_of(matrix), risen, missing)
+@given(matrix=matrices, rose=rose, missing=parts)
+def test_every_victims_excess_stays_whole_reason_by_reason(matrix, rose, missing):
+    before, after = cells_of(matrix), handed_on(cells_of(matrix), *rose, missing)
     assert sums(after) == pytest.approx(sums(before))
     assert float(after.charged.sum()) == pytest.approx(float(before.charged.sum()))
     assert (after.excess >= 0).all()
 
 
 @settings(max_examples=150, deadline=None)
-@given(matrix=matrices, risen=somebody, missing=parts)
-def test_it_is_what_one_would_work_out_by_hand(matrix, risen, missing):
-    cells = handed_on(cells_of(matrix), risen, missing)
+@given(matrix=matrices, rose=rose, missing=parts)
+def test_it_is_what_one_would_work_out_by_hand(matrix, rose, missing):
+    cells = handed_on(cells_of(matrix), *rose, missing)
     for victim in VICTIMS:
         mine = np.array([cells.victims[v] == victim for v in cells.victim], dtype=bool)
         found: dict[Holder, float] = {}
         for h, s in zip(cells.holder[mine], cells.excess[mine], strict=True):
             found[cells.holders[h]] = found.get(cells.holders[h], 0.0) + float(s)
-        expected = by_hand(matrix, victim, risen, missing)
+        expected = by_hand(matrix, victim, *rose, missing)
         assert {h: s for h, s in found.items() if s} == pytest.approx(expected)
 
 
 @settings(max_examples=100, deadline=None)
-@given(matrix=matrices, risen=somebody, missing=parts)
-def test_a_tenant_that_did_not_rise_holds_nothing(matrix, risen, missing):
-    lines = lines_of(handed_on(cells_of(matrix), risen, missing))
-    assert {x.holder.name for x in lines if x.holder.is_tenant and x.excess_s} <= risen
+@given(matrix=matrices, rose=rose, missing=parts)
+def test_a_tenant_that_did_not_rise_holds_nothing(matrix, rose, missing):
+    lines = lines_of(handed_on(cells_of(matrix), *rose, missing))
+    assert {x.holder.name for x in lines if x.holder.is_tenant and x.excess_s} <= rose[0]
+    for x in lines:
+        assert not x.handed_s or not x.holder.is_tenant or x.holder.name in rose[1]
     whole = sum(x.excess_s for x in lines)
     assert whole == 0.0 or sum(x.share for x in lines) == pytest.approx(1.0)
     assert all(0.0 <= x.handed_s <= x.excess_s * (1 + 1e-9) for x in lines)
@@ -108,7 +121,7 @@ def test_a_tenant_that_did_not_rise_holds_nothing(matrix, risen, missing):
 
 @given(matrix=matrices)
 def test_where_everybody_rose_nothing_is_handed_on(matrix):
-    lines = lines_of(handed_on(cells_of(matrix), set(VICTIMS), 0.0))
+    lines = lines_of(handed_on(cells_of(matrix), VICTIMS, VICTIMS, 0.0))
     assert not any(x.handed_s for x in lines)
     was = {x.holder: x.excess_s for x in lines_of(cells_of(matrix)) if x.excess_s}
     assert {x.holder: x.excess_s for x in lines if x.excess_s} == pytest.approx(was)
@@ -121,7 +134,7 @@ def test_an_innocents_line_goes_to_the_flood_and_to_lost_capacity_in_proportion(
         held = {"x": 6.0, "z": 8.0, CAPACITY: 2.0, SELF: 4.0}
         pool.tenant(i, "y", waits={"slot": held})
     window = pool.window(10, 14)
-    made = attribute(window.asked, choose_baseline(window)).handed_on({"x"}, 0.0)
+    made = attribute(window.asked, choose_baseline(window)).handed_on({"x"}, {"x"}, 0.0)
     shares = {x.holder: x.share for x in made.accounts["y"].lines if x.share}
     assert shares == {
         Holder(TENANT, "x"): pytest.approx(0.75, abs=0.01),
@@ -132,6 +145,17 @@ def test_an_innocents_line_goes_to_the_flood_and_to_lost_capacity_in_proportion(
     assert top.holder.name == "x"
     charged = {x.holder.name: x.share for x in made.charged(["y"]) if x.holder.is_tenant}
     assert charged["z"] == pytest.approx(0.4, abs=0.02)
+
+
+def test_a_riser_that_is_charged_too_little_keeps_that_and_takes_nothing():
+    pool = Pool().calm(0, 10)
+    for i in range(10, 14):
+        pool.engine(i)
+        pool.tenant(i, "y", waits={"slot": {"x": 5.0, "w": 1.0, "z": 14.0}})
+    window = pool.window(10, 14)
+    made = attribute(window.asked, choose_baseline(window)).handed_on({"x", "w"}, {"x"}, 0.0)
+    shares = {x.holder.name: x.share for x in made.accounts["y"].lines if x.share}
+    assert shares == {"x": pytest.approx(0.95, abs=0.01), "w": pytest.approx(0.05, abs=0.01)}
 
 
 charges = st.dictionaries(
@@ -152,7 +176,7 @@ def test_top_and_share_of_one_victim_are_those_of_its_lines(now, risen):
         for victim in ("a", "v"):
             pool.tenant(i, victim, waits=held)
     window = pool.window(4, 4 + len(now))
-    made = attribute(window.asked, choose_baseline(window)).handed_on(risen, 0.0)
+    made = attribute(window.asked, choose_baseline(window)).handed_on(risen, risen, 0.0)
     for account in made.accounts.values():
         assert sum(x.excess_s for x in account.lines) == pytest.approx(account.excess_s)
         for x in account.lines:
@@ -177,7 +201,7 @@ def test_a_replica_that_is_not_heard_takes_its_part_of_what_is_handed_on():
     base = choose_baseline(window)
     missing = capacity_missing(window.asked, base)
     assert missing == pytest.approx(0.5)
-    made = attribute(window.asked, base).handed_on((), missing)
+    made = attribute(window.asked, base).handed_on((), (), missing)
     assert made.accounts["y"].share(CAPACITY_HELD) == pytest.approx(1.0)
 
 
@@ -187,5 +211,5 @@ def test_without_anybody_to_hand_it_on_to_it_is_nobodys():
         pool.engine(i)
         pool.tenant(i, "y", waits={"slot": {"z": 8.0, SELF: 2.0}})
     window = pool.window(10, 14)
-    made = attribute(window.asked, choose_baseline(window)).handed_on((), 0.0)
+    made = attribute(window.asked, choose_baseline(window)).handed_on((), (), 0.0)
     assert made.accounts["y"].share(OTHERS_HELD) == pytest.approx(1.0)

@@ -301,6 +301,29 @@ def test_a_store_that_cannot_commit_says_later_and_lives_on(
     client.close()
 
 
+def test_a_failure_that_stays_is_said_once_and_so_is_its_end(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(*_: object) -> int:
+        raise duckdb.IOException("Could not write file: No space left on device")
+
+    client = StoreClient(server.address)
+    metrics, _ = encode(batch(minute("a", output_tokens=4)))
+    with monkeypatch.context() as broken:
+        broken.setattr("telemetry.store.ingest.merge", no_room)
+        for _ in range(3):
+            with pytest.raises(StoreBusy):
+                client.export(metrics, None)
+    client.export(metrics, None)
+    client.export(metrics, None)
+    client.close()
+    said = [r.getMessage() for r in caplog.records if r.name == "telemetry.service.intake"]
+    assert len(said) == 2
+    assert said[0].startswith("a batch was not committed, its sender keeps it and tries again: ")
+    assert said[0].endswith("No space left on device")
+    assert said[1] == "batches are committed again"
+
+
 def test_what_nobody_foresaw_is_not_put_off_to_later(
     server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

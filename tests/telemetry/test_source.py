@@ -48,6 +48,7 @@ WINDOW = {"start": T0, "end": T0 + 120}
 ASKED: dict[str, Any] = WINDOW | {
     "by": "day", "request_id": "q7", "tenant": "a", "engine": "e1", "run_id": "r1", "pool": "main",
     "n": 5, "reload_s": 60.0, "near": T0, "states": True,
+    "most": 5, "names": 3, "metric": "ttft", "one": True, "which": "all", "sort": "slowest",
     "low": T0, "high": T0 + 120, "usual": f"[[{T0 - 60}, {T0}]]", "tenants": '["a"]',
 }  # fmt: skip
 SELECT = """

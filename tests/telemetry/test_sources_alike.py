@@ -250,6 +250,34 @@ def test_a_worker_that_never_answered_says_so(tmp_path: Path) -> None:
     source.close()
 
 
+def test_of_several_workers_the_memories_are_one_and_a_silent_one_is_said(tmp_path: Path) -> None:
+    exporters = [Exporter(sink=lambda metrics, logs: None) for _ in range(2)]
+    for i, exporter in enumerate(exporters):
+        submit(exporter, minute("ab"[i], output_tokens=i + 1))
+    clock = Clock()
+    with ExitStack() as stack:
+        stack.callback(lambda: [e.close() for e in exporters])
+        first, second = RecentFace(exporters[0]), RecentFace(exporters[1])
+        second.run_id = "r1"
+        one = stack.enter_context(recent_face(first, f"unix:{tmp_path}/w0.sock"))
+        with recent_face(second, f"unix:{tmp_path}/w1.sock") as other:
+            whole = open_source(tmp_path)  # a serve's runtime folder, its store gone
+            stack.callback(whole.close)
+            assert isinstance(whole, FallbackSource)
+            assert sorted(t or 0 for t in tokens(whole)) == [1, 2]
+            alone = open_source(other)
+            assert tokens(alone) == [2]
+            alone.close()
+            source = WorkerSource([one, other], timeout_s=2.0, clock=clock)
+            stack.callback(source.close)
+            assert source.query("row_counts").partial == (LACKS,)
+        submit(exporters[0], minute("c", T0 + 60, output_tokens=3), seq=2)
+        clock.now += REBUILT_S + 1  # what the silent one had said is in no other memory: kept
+        assert sorted(t or 0 for t in tokens(source)) == [1, 2, 3]
+        (said,) = source.query("row_counts").partial
+        assert said.startswith(f"{LACKS}; the worker has not answered for {REBUILT_S + 1:.0f} s")
+
+
 class Dying(Reader):
     """A store that may be gone."""
 

@@ -120,6 +120,24 @@ def test_the_bucket_beside_the_incident_is_not_usual_wherever_the_window_begins(
         assert choose_baseline(pool.window(first, 19)).end == pool.at(12)
 
 
+def test_a_bucket_of_slow_steps_is_not_usual_though_nobody_is_hurt_in_it():
+    pool = Pool().calm(0, 20)
+    for i in range(20, 26):
+        pool.engine(i, busy_s=5.6, predicted_s=4.0)
+    pool.calm(26, 40)
+    base = choose_baseline(pool.window(35, 40))
+    assert not {b.start for b in base.buckets} & {pool.at(i) for i in range(20, 26)}
+    assert len(base.buckets) == 29
+
+
+def test_an_engine_that_is_always_slower_than_modelled_is_usual_all_the_same():
+    pool = Pool()
+    for i in range(12):
+        pool.engine(i, busy_s=8.0, predicted_s=4.0)
+        pool.tenant(i, "y")
+    assert len(choose_baseline(pool.window(10, 12)).buckets) == 10
+
+
 def test_too_few_calm_buckets_are_no_baseline_at_all():
     base = choose_baseline(Pool().calm(0, 2).flood(2, 8).window(2, 8))
     assert (base.usable, base.buckets, base.rate("x", "service")) == (False, (), None)

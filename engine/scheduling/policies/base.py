@@ -9,7 +9,7 @@ victims come from the largest number.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
 from engine.config import PolicyKnobs
@@ -69,6 +69,13 @@ class Policy(Order):
         """Its head is an earlier one, or its counter fell. No matter if nothing of it waits."""
         if tenant in self.members:
             self.stands(tenant)
+
+    def elsewhere(self, active: Collection[str], fell: Collection[str]) -> None:
+        """Other replicas of the pool have charged the active ones and given back to those that
+        fell; the shadow counters hold it already. Whose order stands on them needs no more; who
+        counts requests (round-robin) or arrivals (fcfs) goes by what is here alone."""
+        for tenant in fell:
+            self.changed(tenant)
 
     def admitted(self, request: Request) -> None:
         """It has left the queue for a slot, and its prompt is charged."""

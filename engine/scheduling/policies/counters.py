@@ -11,7 +11,7 @@ base + rate * (steps since the rate was set).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 
 WP = 1.0  # charge of a prompt token
@@ -29,14 +29,28 @@ class StepClock:
 
 
 class _Account:
-    """One tenant's: `charged` and `lift` at step `mark`; `rate` is added to `charged` a step."""
+    """One tenant's: `charged` and `lift` at step `mark`; `rate` is added to `charged` a step.
+    Of `charged`, `elsewhere` is other replicas'; of the rest, `told` has been told to them."""
 
-    __slots__ = ("charged", "entry", "lift", "mark", "rate", "tier", "waiting", "weight")
+    __slots__ = (
+        "charged",
+        "elsewhere",
+        "entry",
+        "lift",
+        "mark",
+        "rate",
+        "tier",
+        "told",
+        "waiting",
+        "weight",
+    )
 
     def __init__(self, weight: float, tier: int, mark: int) -> None:
         self.weight = weight
         self.tier = tier
         self.charged = 0.0
+        self.elsewhere = 0.0
+        self.told = 0.0
         self.lift = 0.0
         self.rate = 0.0
         self.mark = mark
@@ -65,6 +79,8 @@ class Counters:
         self._heaps: dict[int, list[tuple[float, str]]] = {}
         self._last_left: dict[int, str] = {}
         self._lifts: dict[str, int] = {}
+        self._touched: set[str] | None = None  # charged since `take_charges`; None: nobody asks
+        self._untold: dict[str, float] = {}  # service charged by a weight that is no longer
 
     # -- questions
 
@@ -82,6 +98,13 @@ class Counters:
         """Charges only, divided by weight: the counter as if it had never been lifted."""
         a = self._accounts.get(tenant)
         return 0.0 if a is None else a.charged + a.rate * (self.steps.now - a.mark)
+
+    def service(self, tenant: str) -> float:
+        """What this replica has charged the tenant, unweighted, by the weight it has now."""
+        a = self._accounts.get(tenant)
+        if a is None:
+            return 0.0
+        return (a.charged + a.rate * (self.steps.now - a.mark) - a.elsewhere) * a.weight
 
     def lift(self, tenant: str) -> float:
         """Sum of the tenant's lifts."""
@@ -140,17 +163,23 @@ class Counters:
     def charge_prompt(self, tenant: str, tokens: int) -> None:
         a = self._account(tenant)
         a.charged += WP * tokens / a.weight
+        if self._touched is not None:
+            self._touched.add(tenant)
 
     def refund_prompt(self, tenant: str, tokens: int) -> None:
         """Give back the charge of prompt tokens that were never computed."""
         a = self._account(tenant)
         a.charged -= WP * tokens / a.weight
+        if self._touched is not None:
+            self._touched.add(tenant)
         self._fell(tenant, a)
 
     def charge_output(self, tenant: str, tokens: int = 1) -> None:
         """Output tokens that no decode row stands for; negative: given back."""
         a = self._account(tenant)
         a.charged += WQ * tokens / a.weight
+        if self._touched is not None:
+            self._touched.add(tenant)
         if tokens < 0:
             self._fell(tenant, a)
 
@@ -164,10 +193,61 @@ class Counters:
         a.rate += WQ * by / a.weight
         if abs(a.rate) < 1e-12:  # thirds of a weight do not cancel exactly
             a.rate = 0.0
+        if self._touched is not None:
+            self._touched.add(tenant)
 
     def stepped(self, steps: int = 1) -> None:
         """So many decode steps have passed: every decoding row is charged for its tokens."""
         self.steps.now += steps
+
+    # -- one view of a pool's replicas: each tells what it charged, and adds what others did
+
+    def share(self) -> None:
+        """From now on keep in mind what `take_charges` is to tell."""
+        self._touched = set()
+
+    def take_charges(self) -> dict[str, float]:
+        """Service charged here since last asked, unweighted; negative: given back. Never what other
+        replicas charged: told on, it would go round for ever. Nothing without `share`."""
+        taken, self._untold = self._untold, {}
+        decoding = set()
+        for tenant in self._touched or ():
+            a = self._accounts[tenant]
+            own = a.charged + a.rate * (self.steps.now - a.mark) - a.elsewhere
+            service = (own - a.told) * a.weight + taken.pop(tenant, 0.0)
+            a.told = own
+            if a.rate:
+                decoding.add(tenant)
+            if service:
+                taken[tenant] = service
+        if self._touched is not None:
+            self._touched = decoding
+        return taken
+
+    def charged_elsewhere(self, charges: Mapping[str, float]) -> list[str]:
+        """Other replicas have charged these tenants so much service, unweighted: by weight it
+        counts as if it had been charged here. Returns whose counter fell: those given back to."""
+        fell = []
+        for tenant, service in charges.items():
+            a = self._account(tenant)
+            part = service / a.weight
+            a.charged += part
+            a.elsewhere += part
+            if service < 0:
+                self._fell(tenant, a)
+                fell.append(tenant)
+        self.active_elsewhere(t for t, service in charges.items() if service > 0)
+        return fell
+
+    def active_elsewhere(self, tenants: Iterable[str]) -> None:
+        """Requests of these have just left another replica's queue. Who comes to an empty queue
+        here is lifted to the least of them, as to one that left this queue: else it would hold
+        against them all they were served while it asked for nothing."""
+        least: dict[int, tuple[float, str]] = {}
+        for tenant in tenants:
+            tier, mine = self._account(tenant).tier, (self.value(tenant), tenant)
+            least[tier] = min(least.get(tier, mine), mine)
+        self._last_left.update((tier, tenant) for tier, (_, tenant) in least.items())
 
     # -- the waiting, in a lazy heap a tier: an entry is at most its tenant's counter, since
     # counters only grow (what makes one fall pushes a new entry); it is put right at the top.
@@ -215,8 +295,13 @@ class Counters:
             return
         a.charged += a.rate * (self.steps.now - a.mark)
         a.mark = self.steps.now
+        if self._touched is not None:
+            self._touched.add(tenant)
+            service = (a.charged - a.elsewhere - a.told) * old
+            self._untold[tenant] = self._untold.get(tenant, 0.0) + service
         a.rate *= old / weight
         a.charged += WP * owed_tokens * (1 / weight - 1 / old)
+        a.told = a.charged - a.elsewhere
         a.weight = weight
         self._fell(tenant, a)
 

@@ -9,7 +9,7 @@ back at the end. Source: Sheng et al., OSDI 2024, Algorithm 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import heappop, heappush
 
 from engine.config import PolicyKnobs
@@ -99,6 +99,11 @@ class VtcPredicted(ByMeasure):
     def changed(self, tenant: str) -> None:
         self._ahead.fell(tenant)
         super().changed(tenant)
+
+    def elsewhere(self, active: Collection[str], fell: Collection[str]) -> None:
+        """What other replicas have charged counts; what they expect ahead of it does not."""
+        self._ahead.active_elsewhere(active)
+        super().elsewhere(active, fell)
 
     def admitted(self, request: Request) -> None:
         """Charges the prediction. Not again after preemption, nor of one admitted by another

@@ -263,6 +263,10 @@ class Queues(dict[str, TenantQueue]):
         self._shared = {t: SharedQueue(steps) for t, by in (share_by or {}).items() if by != "none"}
         self.waiting = 0
 
+    def shares(self, tenant: str, steps: StepClock) -> None:
+        """Its groups share from now on. Only before it has any request here."""
+        self._shared.setdefault(tenant, SharedQueue(steps))
+
     def append(self, request: Request) -> bool:
         """An arrival. True: nothing of its tenant waited (`Counters.enters` is due)."""
         queue, began = self._begin(request.ask.tenant)

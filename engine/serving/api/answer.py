@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -56,15 +57,21 @@ class Answer(Response):
         *,
         stream: bool,
         include_usage: bool,
+        usage_so_far: bool = False,
         headers: dict[str, str],
         more_headers: MoreHeaders = lambda choices: {},
     ) -> None:
         self._choices = choices
         self._shape = shape
         self._stream = stream
+        if not stream:
+            for choice in choices:
+                choice.in_bulk()
         self._include_usage = include_usage
+        self._usage_so_far = usage_so_far
         self._extra = headers
         self._more_headers = more_headers
+        self._around = [_around(shape, i) for i in range(len(choices))] if stream else []
         self.status_code = 200
         self.background = None
 
@@ -114,7 +121,10 @@ class Answer(Response):
         texts: list[list[Part]] = [[] for _ in self._choices]
         async with aclosing(self._parts()) as parts:
             async for part in parts:
-                texts[part.index].append(part)
+                said = texts[part.index]
+                if said and said[0].life != part.life:
+                    said.clear()  # its worker was lost, and it began again
+                said.append(part)
                 failure = _failure(self._choices[part.index])
                 if failure is not None:
                     return refusal(failure, self._extra)
@@ -124,8 +134,13 @@ class Answer(Response):
 
     async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         began: set[int] = set()
+        data = b""
         async with aclosing(self._parts()) as parts:
             async for part in parts:
+                if part.life != self._choices[part.index].flight.life:
+                    continue  # its worker was lost before this was said, and it begins again
+                for choice in self._choices:
+                    choice.flight.hold()
                 failure = _failure(self._choices[part.index])
                 if failure is not None and not began and not part.text:
                     # Nothing has been said yet, so the status can still tell the truth.
@@ -133,13 +148,18 @@ class Answer(Response):
                     return
                 if not began:
                     await self._start(send)
-                data = self._events(part, failure, began)
-                if data:
-                    await _body(send, data, more=failure is None)
+                data += self._events(part, failure, began)
                 if failure is not None:
+                    await _body(send, data, more=False)
                     return
-        last = openai.event(self._shape.usage_chunk(self._usage())) if self._include_usage else b""
-        await _body(send, last + openai.DONE, more=False)
+                if all(choice.end is not None for choice in self._choices):
+                    continue  # what may still be queued is sent with the end
+                if data:
+                    await _body(send, data)
+                    data = b""
+        if self._include_usage:
+            data += openai.event(self._shape.usage_chunk(self._usage()))
+        await _body(send, data + openai.DONE, more=False)
 
     def _events(self, part: Part, failure: ApiError | None, began: set[int]) -> bytes:
         """What a part is as events: none for one that says nothing yet."""
@@ -151,11 +171,23 @@ class Answer(Response):
         if failure is not None:
             if part.text:
                 cut = Part(part.index, part.text, part.told)
-                data += openai.event(self._shape.chunk(cut))
+                data += openai.event(self._chunk(cut))
             return data + openai.event(failure.body())
-        if part.text or part.finish_reason is not None:
-            data += openai.event(self._shape.chunk(part))
+        if part.finish_reason is None and part.told is None and not self._usage_so_far:
+            if part.text:
+                before, after = self._around[part.index]
+                data += before + openai.encoded(part.text) + after
+        elif part.text or part.finish_reason is not None:
+            data += openai.event(self._chunk(part))
         return data
+
+    def _chunk(self, part: Part) -> dict[str, Any]:
+        chunk = self._shape.chunk(part)
+        if self._usage_so_far:
+            flights = [c.flight for c in self._choices]
+            received = sum(f.received for f in flights)
+            chunk["usage"] = shapes.usage(len(flights[0].ask.prompt), received)
+        return chunk
 
     async def _start(self, send: Send) -> None:
         headers = self._extra | self._more_headers(self._choices)
@@ -170,6 +202,14 @@ class Answer(Response):
     def _usage(self) -> dict[str, int]:
         ends = [c.end for c in self._choices if c.end is not None]
         return shapes.usage(ends[0].prompt_tokens, sum(e.output_tokens for e in ends))
+
+
+def _around(shape: Shape, index: int) -> tuple[bytes, bytes]:
+    """What stands before and behind a text in the event of a chunk that says nothing else: of one
+    choice it is the same each time, and most events are such."""
+    mark = "\0"
+    before, after = openai.event(shape.chunk(Part(index, mark))).split(openai.encoded(mark))
+    return before, after
 
 
 async def _read(choice: Choice, said: asyncio.Queue[Part | Exception]) -> None:

@@ -93,12 +93,16 @@ class Asked:
     logprobs: int | None = None
     stream: bool = False
     include_usage: bool = False
+    usage_so_far: bool = False  # with each chunk
     ignore_eos: bool = False
 
-    def identity(self) -> str | tuple[int, ...]:
-        """The prompt as what two requests can have in common."""
+    def identity(self, most_ids: int) -> str | tuple[int, ...]:
+        """The prompt as what two requests can have in common; of more ids than can ever be let in,
+        which nobody has looked at, nothing."""
+        if isinstance(self.prompt, str):
+            return self.prompt
         if not self.is_chat:
-            return self.prompt  # type: ignore[return-value]
+            return self.prompt if len(self.prompt) <= most_ids else ()  # type: ignore[return-value]
         return json.dumps([[m.role, m.content] for m in self.messages()])
 
     def messages(self) -> tuple[Message, ...]:
@@ -158,7 +162,7 @@ def _both(raw: Mapping[str, Any]) -> dict[str, Any]:
         "stop": _stops(raw.get("stop")),
         "seed": integer(raw, "seed", None, 0, _SEED_LIMIT),
         "stream": stream,
-        "include_usage": _include_usage(options),
+        **_usage_options(options),
         "ignore_eos": flag(raw, "ignore_eos"),
     }
 
@@ -199,14 +203,20 @@ def _chat_logprobs(raw: Mapping[str, Any]) -> int | None:
     return (top or 0) if wanted else None
 
 
-def _include_usage(options: Any) -> bool:
+def _usage_options(options: Any) -> dict[str, bool]:
     if options is None:
-        return False
-    if not isinstance(options, dict) or set(options) - {"include_usage", "include_obfuscation"}:
-        raise bad("stream_options", options, 'allowed: {"include_usage": true or false}')
+        return {}
+    allowed = {"include_usage", "continuous_usage_stats", "include_obfuscation"}
+    if not isinstance(options, dict) or set(options) - allowed:
+        raise bad(
+            "stream_options", options, "allowed: include_usage and continuous_usage_stats, flags"
+        )
     if flag(options, "include_obfuscation"):
         raise bad("stream_options", options, "include_obfuscation is not supported")
-    return flag(options, "include_usage")
+    wanted = flag(options, "include_usage")
+    # As the servers that load generators know do it: without the first the second says nothing.
+    so_far = flag(options, "continuous_usage_stats")
+    return {"include_usage": wanted, "usage_so_far": wanted and so_far}
 
 
 def _prompt(value: Any) -> str | tuple[int, ...]:
@@ -217,9 +227,10 @@ def _prompt(value: Any) -> str | tuple[int, ...]:
             raise bad("prompt", value, "expected at least one character")
         return no_half_pairs(value, "prompt")
     if isinstance(value, list) and value:
-        if all(type(v) is int for v in value):
+        kinds = set(map(type, value))  # a body may hold half a million of them
+        if kinds == {int}:
             return tuple(value)
-        if all(isinstance(v, str | list) for v in value):
+        if kinds <= {str, list}:
             raise ApiError(
                 400,
                 f"prompt: {len(value)} prompts in one request; send one prompt a request",

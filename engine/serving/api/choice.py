@@ -12,7 +12,7 @@ from typing import Protocol
 from engine.model.clusters import Clusters
 from engine.serving.api.shapes import Part, Told
 from engine.serving.api.stops import StopScan
-from engine.serving.link import End, Flight
+from engine.serving.flight import End, Flight
 from telemetry.proto import tenantscope_pb2 as pb
 
 
@@ -28,31 +28,41 @@ class CallerGone(Exception):
 
 
 class Choice:
-    """Runs one flight to its end. `let_go(complete)` tells the worker that nothing more is wanted:
-    called once at most, and never when the flight has ended."""
+    """Runs one flight to its end. `decoder` makes one anew: a flight whose worker is lost before
+    anything was said may begin again. The worker is told once at most that nothing more is wanted,
+    and never when the flight has ended."""
 
     def __init__(
         self,
         index: int,
         flight: Flight,
-        decoder: Decoder,
+        decoder: Callable[[], Decoder],
         *,
         stop: tuple[str, ...],
         stop_tokens: frozenset[int],
-        let_go: Callable[[bool], None],
     ) -> None:
         self.index = index
         self.flight = flight
         self.end: End | None = None  # once all of it has been read
-        self._decoder = decoder
-        self._scan = StopScan(stop)
-        self._clusters = Clusters()
+        self._new_decoder = decoder
+        self._stop = stop
         self._stop_tokens = stop_tokens
-        self._let_go = let_go
         self._was_let_go = False
+        self._begin()
+
+    def in_bulk(self) -> None:
+        """Nobody reads it piece by piece. A stop string is still looked for in every token."""
+        if not self._stop:
+            self.flight.in_bulk()
+
+    def _begin(self) -> None:
+        self._life = self.flight.life
+        self._decoder = self._new_decoder()
+        self._scan = StopScan(self._stop)
+        self._clusters = Clusters()
         self._decoded = 0  # characters
         self._shown = 0
-        self._told: list[Told] | None = [] if flight.ask.HasField("logprobs") else None
+        self._told: list[Told] | None = [] if self.flight.ask.HasField("logprobs") else None
 
     @property
     def stopped(self) -> bool:
@@ -69,6 +79,8 @@ class Choice:
         if news is None:
             raise CallerGone
         tokens, end = news
+        if self.flight.life != self._life:
+            self._begin()
         logprobs = self.flight.take_logprobs()
         pieces = []
         for i, token in enumerate(tokens):
@@ -83,7 +95,7 @@ class Choice:
         reason = None
         if end is not None:
             reason = "stop" if self.stopped else end.reason
-        return Part(self.index, text, self._take_told(end is not None), reason)
+        return Part(self.index, text, self._take_told(end is not None), reason, self._life)
 
     def _take(self, token: int, logprob: pb.Logprob | None) -> str:
         if token in self._stop_tokens:
@@ -124,4 +136,4 @@ class Choice:
     def _release(self, complete: bool) -> None:
         if not self._was_let_go and self.flight.end is None:
             self._was_let_go = True
-            self._let_go(complete)
+            self.flight.give_up(complete=complete)

@@ -4,69 +4,55 @@ Order: who (401), what (400/413), which model (404), is there a worker (503); on
 request *offered* to the pool and counted, and from there on it is rejected or admitted: offered =
 rejected + admitted. `n` choices are n requests of the pool, let in together or not at all; the
 prompt's tokens count once.
+
+A long prompt is tokenized only once it is known that it could be let in: a caller over its limits
+must not use up the front's time. What is refused before is counted with a guess at its tokens.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from starlette.requests import Request
 
 from engine import key_digest
 from engine.clock import Clock
-from engine.config import Settings, Tenant
 from engine.scheduling.quota import Admitted, QuotaDoor, Refused
 from engine.serving.api import bodies, openai, refusals, waits
 from engine.serving.api.answer import Answer
 from engine.serving.api.auth import Caller, KeyRing
-from engine.serving.api.bodies import Asked
+from engine.serving.api.brake import Brake
 from engine.serving.api.catalogue import Catalogue
 from engine.serving.api.choice import Choice
-from engine.serving.api.intake import Intake, Tokenizer
+from engine.serving.api.intake import Guess, Intake, Tokenizer
+from engine.serving.api.offer import Offer
 from engine.serving.api.openai import ApiError
 from engine.serving.api.retries import RetryMemory, says_retry
-from engine.serving.api.seeds import seed_of
 from engine.serving.api.shapes import ChatShape, CompletionShape
-from engine.serving.front_book import FrontBook
-from engine.serving.link import End, Flight, WorkerLink
+from engine.serving.api.turns import TurnRefused
+from engine.serving.flight import End, Flight
+from engine.serving.link import WorkerLink
+from engine.serving.pools import Pools
 from telemetry.outbound import trace_context
-from telemetry.outbound.trace_context import TraceContext
-from telemetry.proto import tenantscope_pb2 as pb
 
 __all__ = ["Completions", "Tokenizer"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """A request that is understood: what admission and the book need to know of it."""
+class _Bill:
+    """What of one answer's prompt has not been charged yet: no token of it is charged twice."""
 
-    request_id: str
-    tenant: Tenant
-    key_id: str
-    adapter: str | None
-    asked: Asked
-    prompt: tuple[int, ...]
-    max_tokens: int  # a choice
-    arrived_s: float
-    is_retry: bool
-    mark: bytes  # its salted hash in the retry memory
-    trace: TraceContext | None
-    tell_waits: bool
+    __slots__ = ("_left",)
 
-    @property
-    def longest(self) -> int:
-        """Tokens of one choice with its prompt."""
-        return len(self.prompt) + self.max_tokens
+    def __init__(self, prompt_tokens: int) -> None:
+        self._left = prompt_tokens
 
-    def prompt_of(self, index: int) -> int:
-        """The prompt's tokens as they are counted: with the first choice only."""
-        return len(self.prompt) if index == 0 else 0
-
-    def id_of(self, index: int) -> str:
-        return self.request_id if index == 0 else f"{self.request_id}-{index}"
+    def prompt(self, computed: int) -> int:
+        """What to charge, of so many that were computed."""
+        charged = min(self._left, computed)
+        self._left -= charged
+        return charged
 
 
 class Completions:
@@ -74,26 +60,23 @@ class Completions:
 
     def __init__(
         self,
-        settings: Settings,
         clock: Clock,
         *,
         keys: KeyRing,
         catalogue: Catalogue,
         tokenizer: Tokenizer,
         door: QuotaDoor,
-        book: FrontBook,
-        link: WorkerLink,
+        pools: Pools,
     ) -> None:
         self._clock = clock
         self._keys = keys
         self._catalogue = catalogue
         self._tokenizer = tokenizer
-        self._intake = Intake(settings, tokenizer)
+        self.intake = Intake(tokenizer)
         self._door = door
-        self._book = book
-        self._link = link
-        self._pool = settings.limits
+        self._pools = pools
         self._retries = RetryMemory()
+        self._brake = Brake()
         self._eos = frozenset(tokenizer.eos_ids)
 
     def caller(self, request: Request) -> Caller:
@@ -107,52 +90,93 @@ class Completions:
 
     async def answer(self, request: Request, *, chat: bool = False) -> Answer:
         """Admit a request and hand back its running answer. Raises ApiError."""
+        whose = ""
+        try:
+            caller = self.caller(request)
+            whose = caller.tenant.name
+            return await self._let_in(request, caller, chat)
+        except ApiError:
+            await self._brake.hold(whose)
+            raise
+
+    async def _let_in(self, request: Request, caller: Caller, chat: bool) -> Answer:
         arrived_s = self._clock.now()
-        tenant, key_id, _ = self.caller(request)
-        body = await self._intake.body(request)
+        tenant, key_id = caller.tenant, caller.key_id
+        body = await self.intake.body(request, self._pools.of(tenant).limits.max_context)
         asked = bodies.parse_chat(body) if chat else bodies.parse_completion(body)
         adapter = self._catalogue.adapter(asked.model, tenant)
-        prompt = await self._intake.tokens(asked)
-        if not self._link.is_up:
-            raise openai.worker_down()
-        mark = self._retries.print_of(tenant.name, asked.model, asked.identity())
-        offer = _Offer(
+        most = self._pools.of(tenant).limits.max_context
+        guess = self.intake.guess(asked, most)
+        prompt = self.intake.count(asked) if guess is None else ()
+        mark = self._retries.print_of(tenant.name, asked.model, asked.identity(most))
+        offer = Offer(
             request_id=f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}",
             tenant=tenant,
+            pool=self._pools.of(tenant),
             key_id=key_id,
             adapter=adapter,
             asked=asked,
             prompt=prompt,
-            max_tokens=asked.room(len(prompt), self._pool.max_context),
+            prompt_tokens=len(prompt) if guess is None else guess.likely,
             arrived_s=arrived_s,
             is_retry=says_retry(request.headers) or self._retries.seen(mark, arrived_s),
             mark=mark,
             trace=trace_context.of_headers(request.headers.getlist(trace_context.HEADER)),
             tell_waits=waits.wanted(request.headers),
         )
+        if guess is not None:
+            offer = await self._count(offer, guess)
         return self._admit(offer)
 
-    def _admit(self, offer: _Offer) -> Answer:
-        """From offered to handed over, with no await in between: nothing can change meanwhile."""
+    async def _count(self, offer: Offer, guess: Guess) -> Offer:
+        """Tokenize a long prompt, unless it is sure that it will not be let in."""
+        if not offer.pool.answers:
+            raise openai.worker_down()
         now_s = self._clock.now()
-        tenant = offer.tenant.name
-        for i in range(offer.asked.n):
-            tokens = offer.prompt_of(i) + offer.max_tokens
-            self._book.offered(tenant, tokens, offer.is_retry, now_s)
-        self._refuse_what_never_fits(offer, now_s)
+        room = offer.asked.room(guess.least, offer.pool.limits.max_context)
+        why = self._door.foresee(
+            offer.tenant.name, guess.least, guess.likely, room, offer.asked.n, now_s
+        )
+        if why is not None:
+            offer.book_offered(now_s)
+            raise self._refuse(offer, why, now_s)
+        try:
+            prompt = await self.intake.count_in_turn(offer.tenant.name, offer.asked)
+        except TurnRefused as full:
+            offer.book_offered(now_s)
+            offer.book_rejected("queue", now_s)
+            self._retries.note(offer.mark, now_s)
+            error = refusals.front_full(self._door, offer.tenant, full, now_s)
+            error.headers["x-request-id"] = offer.request_id
+            raise error from None
+        # It took a while: the tenant may be served elsewhere by now.
+        return offer.counted(prompt, self._pools.of(offer.tenant))
+
+    def _admit(self, offer: Offer) -> Answer:
+        """From offered to handed over, with no await in between: nothing can change meanwhile."""
+        link = offer.pool.route(offer.adapter)
+        if link is None:
+            raise openai.worker_down()
+        now_s = self._clock.now()
+        offer.book_offered(now_s)
+        self._refuse_what_never_fits(offer, link, now_s)
         verdict = self._door.admit_together(
-            tenant, len(offer.prompt), offer.max_tokens, offer.asked.n, now_s
+            offer.tenant.name, offer.prompt_tokens, offer.max_tokens, offer.asked.n, now_s
         )
         if isinstance(verdict, Refused):
             raise self._refuse(offer, verdict, now_s)
-        return self._answer(offer, verdict, now_s)
+        return self._answer(offer, link, verdict, now_s)
 
-    def _answer(self, offer: _Offer, tickets: Sequence[Admitted], now_s: float) -> Answer:
+    def _answer(
+        self, offer: Offer, link: WorkerLink, tickets: Sequence[Admitted], now_s: float
+    ) -> Answer:
         asked = offer.asked
+        offer.pool.went(offer.adapter, link)
         front_s = now_s - offer.arrived_s
+        bill = _Bill(offer.prompt_tokens)
         shape = ChatShape if asked.is_chat else CompletionShape
         return Answer(
-            [self._choice(offer, i, ticket, now_s) for i, ticket in enumerate(tickets)],
+            [self._choice(offer, link, bill, i, t, now_s) for i, t in enumerate(tickets)],
             shape(
                 offer.request_id,
                 int(self._clock.base.unix(now_s)),
@@ -162,37 +186,45 @@ class Completions:
             ),
             stream=asked.stream,
             include_usage=asked.include_usage,
+            usage_so_far=asked.usage_so_far,
             headers={"x-request-id": offer.request_id}
             | refusals.limit_headers(self._door, offer.tenant, now_s),
             more_headers=partial(waits.headers, front_s) if offer.tell_waits else waits.none,
         )
 
-    def _choice(self, offer: _Offer, index: int, ticket: Admitted, now_s: float) -> Choice:
-        self._book.admitted(offer.tenant.name, ticket.tokens, now_s - offer.arrived_s, now_s)
-        request_id = offer.id_of(index)
-        flight = self._link.send(
-            self._to_proto(offer, index, now_s),
-            lambda flight, end: self._ended(offer, ticket, now_s, flight, end),
+    def _choice(
+        self,
+        offer: Offer,
+        link: WorkerLink,
+        bill: _Bill,
+        index: int,
+        ticket: Admitted,
+        now_s: float,
+    ) -> Choice:
+        front_s = now_s - offer.arrived_s
+        offer.pool.book.admitted(offer.tenant.name, ticket.tokens, front_s, now_s)
+        flight = link.send(
+            offer.to_proto(index, now_s),
+            lambda flight, end: self._ended(offer, bill, ticket, now_s, flight, end),
         )
         return Choice(
             index,
             flight,
-            self._tokenizer.stream(),
+            self._tokenizer.stream,
             stop=offer.asked.stop,
             stop_tokens=frozenset() if offer.asked.ignore_eos else self._eos,
-            let_go=lambda complete: self._link.abort(request_id, complete=complete),
         )
 
-    def _refuse_what_never_fits(self, offer: _Offer, now_s: float) -> None:
+    def _refuse_what_never_fits(self, offer: Offer, link: WorkerLink, now_s: float) -> None:
         """What a worker's whole pool could not hold (context and buckets are the door's)."""
-        status = self._link.status
-        if status is None or not status.pages or offer.longest > self._pool.max_context:
+        status, limits = link.status, offer.pool.limits
+        if status is None or not status.pages or offer.longest > limits.max_context:
             return
         own = status.adapter_pages.get(offer.adapter, 0) if offer.adapter else 0
-        room = max(0, status.pages - own) * self._pool.page_tokens
+        room = max(0, status.pages - own) * limits.page_tokens
         if offer.longest <= room:
             return
-        self._book_rejection(offer, "impossible", now_s)
+        offer.book_rejected("impossible", now_s)
         beside = " beside its adapter" if own else ""
         raise ApiError(
             400,
@@ -203,77 +235,35 @@ class Completions:
             headers={"x-request-id": offer.request_id},
         )
 
-    def _refuse(self, offer: _Offer, why: Refused, now_s: float) -> ApiError:
-        self._book_rejection(offer, why.reason, now_s)
+    def _refuse(self, offer: Offer, why: Refused, now_s: float) -> ApiError:
+        offer.book_rejected(why.reason, now_s)
         if why.reason != "impossible":
             self._retries.note(offer.mark, now_s)
         error = refusals.refused(self._door, offer.tenant, why, now_s)
         error.headers["x-request-id"] = offer.request_id  # as its row in the store says it
         return error
 
-    def _book_rejection(self, offer: _Offer, reason: str, now_s: float) -> None:
-        for i in range(offer.asked.n):
-            self._book.rejected(
-                request_id=offer.id_of(i),
-                tenant=offer.tenant.name,
-                adapter=offer.adapter,
-                reason=reason,
-                prompt_tokens=offer.prompt_of(i),
-                max_tokens=offer.max_tokens,
-                arrived_s=offer.arrived_s,
-                is_retry=offer.is_retry,
-                now_s=now_s,
-                trace=offer.trace,
-            )
-
     def _ended(
-        self, offer: _Offer, ticket: Admitted, admitted_s: float, flight: Flight, end: End
+        self,
+        offer: Offer,
+        bill: _Bill,
+        ticket: Admitted,
+        admitted_s: float,
+        flight: Flight,
+        end: End,
     ) -> None:
         """Once a choice, whether or not its caller is still there."""
         now_s = self._clock.now()
         if end.lost and not end.output_tokens:
             self._door.refund(ticket, now_s)  # nobody knows how far it came
         else:
-            whole = end.output_tokens or end.outcome == "finished"
+            # The prompt is counted with the first choice; where that one ended before it was
+            # computed, the worker says so of another, which carries no reservation of its own.
+            whole = ticket.prompt_tokens and (end.output_tokens or end.outcome == "finished")
             computed = ticket.prompt_tokens if whole else end.computed_tokens
-            prompt = min(ticket.prompt_tokens, computed)
+            prompt = bill.prompt(computed)
             self._door.settle(ticket, end.output_tokens, now_s, prompt_tokens=prompt)
         if end.outcome in ("aborted", "timed_out"):
             self._retries.note(offer.mark, now_s)
         if end.lost:
-            self._book.lost(
-                request_id=flight.ask.request_id,
-                tenant=offer.tenant.name,
-                adapter=offer.adapter,
-                prompt_tokens=len(offer.prompt),
-                max_tokens=offer.max_tokens,
-                output_tokens=flight.received,
-                arrived_s=offer.arrived_s,
-                admitted_s=admitted_s,
-                is_retry=offer.is_retry,
-                now_s=now_s,
-                trace=offer.trace,
-            )
-
-    def _to_proto(self, offer: _Offer, index: int, admitted_s: float) -> pb.Ask:
-        own, asked = offer.tenant, offer.asked
-        return pb.Ask(
-            request_id=offer.id_of(index),
-            tenant=own.name,
-            prompt=offer.prompt,
-            max_tokens=offer.max_tokens,
-            arrived_s=offer.arrived_s,
-            admitted_s=admitted_s,
-            adapter=offer.adapter or "",
-            temperature=asked.temperature,
-            seed=seed_of(asked.seed, index),
-            ignore_eos=asked.ignore_eos,
-            is_retry=offer.is_retry,
-            key_id=offer.key_id,
-            queue_timeout_s=own.queue_timeout_s or self._pool.queue_timeout_s or 0.0,
-            deadline_s=own.deadline_s or self._pool.deadline_s or 0.0,
-            traceparent=offer.trace.header() if offer.trace is not None else "",
-            top_p=asked.top_p,
-            logprobs=asked.logprobs,
-            tell_waits=offer.tell_waits,
-        )
+            offer.book_lost(flight, admitted_s, now_s)

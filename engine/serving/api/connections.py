@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.serving.api import openai
 from engine.serving.api.openai import ApiError
+from engine.serving.api.wire import Wire
 
 HEAD_BYTES = 64 << 10
 HEAD_S = 10.0  # from the connection, or the last answer's end, to the end of a request's head
@@ -32,6 +33,7 @@ class PatientProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = Wire(HEAD_BYTES)
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
 
@@ -132,6 +134,19 @@ def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
     if timer is not None:
         timer.cancel()
     return None
+
+
+def too_few_files() -> str:
+    """Raise the limit of open files; a sentence when it stays too low for all connections that
+    may come, else nothing."""
+    allowed = allow_many_files()
+    if allowed >= MOST_CONNECTIONS + _SPARE_FILES:
+        return ""
+    return (
+        f"this process may open {allowed} files, enough for some {max(0, allowed - _SPARE_FILES)} "
+        f"connections of {MOST_CONNECTIONS}; what comes beyond is not answered: raise the hard "
+        f"limit to {MOST_CONNECTIONS + _SPARE_FILES} (ulimit -Hn; LimitNOFILE= in a systemd unit)"
+    )
 
 
 def allow_many_files(most: int = MOST_CONNECTIONS + _SPARE_FILES) -> int:

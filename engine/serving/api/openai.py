@@ -50,10 +50,13 @@ def short(text: str, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes one at each call
+
+
 def encoded(value: Any) -> bytes:
     """JSON as bytes. Half a surrogate pair, which UTF-8 cannot carry, goes out as JSON's escape:
     a message may quote a caller's own words, whatever they are."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return _JSON(value).encode("utf-8", "backslashreplace")
 
 
 def event(value: dict[str, Any] | str) -> bytes:

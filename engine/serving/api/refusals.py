@@ -10,6 +10,7 @@ from typing import Any
 from engine.config import Tenant
 from engine.scheduling.quota import QuotaDoor, Refused
 from engine.serving.api.openai import ApiError
+from engine.serving.api.turns import TurnRefused
 
 
 def limit_headers(door: QuotaDoor, tenant: Tenant, now_s: float) -> dict[str, str]:
@@ -53,6 +54,26 @@ def refused(door: QuotaDoor, tenant: Tenant, why: Refused, now_s: float) -> ApiE
         code="rate_limit_exceeded",
         headers=headers,
         extra=facts,
+    )
+
+
+def front_full(door: QuotaDoor, tenant: Tenant, full: TurnRefused, now_s: float) -> ApiError:
+    """Too many long prompts wait to be tokenized: the tenant's own (429), or everybody's (503)."""
+    whose = "your long prompts wait" if full.own else "long prompts wait"
+    return ApiError(
+        429 if full.own else 503,
+        f"{full.limit} of {whose} to be tokenized: send it again in a moment",
+        kind="rate_limit_error" if full.own else "service_unavailable",
+        code="rate_limit_exceeded" if full.own else "front_busy",
+        headers=limit_headers(door, tenant, now_s) | {"Retry-After": "1"},
+        extra={
+            "dimension": "front",
+            "limit": full.limit,
+            "used": full.limit,
+            "reserved": 0,
+            "reset_s": 1,
+            "retry_after_is_estimate": True,
+        },
     )
 
 

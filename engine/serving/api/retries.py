@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from array import array
 from collections import OrderedDict
 from collections.abc import Mapping
 
@@ -43,7 +44,7 @@ class RetryMemory:
         if isinstance(prompt, str):
             h.update(b"t" + prompt.encode("utf-8", "surrogatepass"))
         else:
-            h.update(b"i" + b",".join(b"%d" % token for token in prompt))
+            h.update(b"i" + array("q", prompt).tobytes())
         return h.digest()
 
     def note(self, mark: bytes, now_s: float) -> None:

@@ -26,12 +26,14 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Part:
     """What a choice says at once: a piece of its text, the logprobs of the tokens in it (None =
-    not asked for) and, with its last piece, why it ended."""
+    not asked for) and, with its last piece, why it ended. `life`: its flight's; what an earlier
+    one said counts for nothing."""
 
     index: int
     text: str
     told: tuple[Told, ...] | None = None
     finish_reason: str | None = None
+    life: int = 1
 
 
 Piece = Callable[[int], bytes]

@@ -1,9 +1,9 @@
-"""One front over one fake worker, and everything they let out: for the tests of the front."""
+"""One front over fake workers, and everything they let out: for the tests of the front."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +17,9 @@ from engine.config import Limits, Settings, Tenant
 from engine.scheduling.request import Ask
 from engine.serving.api.auth import digest_of
 from engine.serving.front import Front
+from engine.serving.front_book import FrontBook
+from engine.serving.launch import WorkerPlace
+from engine.serving.link import WorkerLink
 from telemetry.records import TenantMinute
 
 ALICE, BOB = "ts-alice-key", "ts-bob-key"
@@ -41,21 +44,38 @@ def text_reply(text: str) -> Callable[[Ask], list[int]]:
 
 
 class Bench:
-    """One front, one fake worker, and everything they let out."""
+    """One front, fake workers in the order of the settings' pools and replicas, and everything
+    they let out. `core` and `worker` are the first."""
 
-    def __init__(self, core: FakeCore, chosen: Settings, folder: Path) -> None:
-        self.core = core
+    def __init__(self, cores: Sequence[FakeCore], chosen: Settings, folder: Path) -> None:
+        self.core, self.cores = cores[0], cores
         self.clock = TurnedClock()
         self.exporter = FakeExporter()
-        self.worker = FakeWorker(core, folder)
+        names = [(p.name, r) for p in chosen.all_pools() for r in range(p.replicas)]
+        self.workers = [
+            FakeWorker(core, folder, f"run-{i + 1}", pool=pool, socket=f"w{i}.sock")
+            for i, (core, (pool, _)) in enumerate(zip(cores, names, strict=True))
+        ]
+        self.worker = self.workers[0]
         self.front = Front(
             chosen,
             self.clock,
             "run-1",
-            worker_address=self.worker.address,
+            workers=[
+                WorkerPlace(pool, replica, worker.address)
+                for worker, (pool, replica) in zip(self.workers, names, strict=True)
+            ],
             tokenizer=FakeTokenizer(),
             exporter=self.exporter,
         )
+
+    @property
+    def link(self) -> WorkerLink:
+        return self.front.pools.links[0]
+
+    @property
+    def book(self) -> FrontBook:
+        return next(iter(self.front.pools)).book
 
     def post(self, client: TestClient, key: str | None = ALICE, **body: Any) -> Any:
         headers = body.pop("headers", {})
@@ -77,17 +97,17 @@ class Bench:
 
 @contextmanager
 def bench(
-    core: FakeCore | None = None, chosen: Settings | None = None
+    core: FakeCore | Sequence[FakeCore] | None = None, chosen: Settings | None = None
 ) -> Iterator[tuple[Bench, TestClient]]:
+    core = core or FakeCore(text_reply(TEXT))
+    cores = [core] if isinstance(core, FakeCore) else core
     with short_folder() as folder:
-        b = Bench(core or FakeCore(text_reply(TEXT)), chosen or settings(), folder)
+        b = Bench(cores, chosen or settings(), folder)
         with TestClient(b.front.app) as client:
-            for _ in range(500):
-                if client.get("/ready").status_code == 200:
-                    break
-                client.portal.call(b.front.link.wait_up, 0.1)  # type: ignore[union-attr]
+            assert client.portal.call(b.front.pools.wait_up, 10.0) is None  # type: ignore[union-attr]
             yield b, client
-        b.worker.stop()
+        for worker in b.workers:
+            worker.stop()
 
 
 def chunks(response: Any) -> list[Any]:

@@ -31,7 +31,11 @@ def step(
     waits: dict[str, FirstWaits] | None = None,
 ) -> Any:
     return SimpleNamespace(
-        tokens=tuple(tokens or ()), ended=tuple(ended or ()), logprobs=logprobs, waits=waits
+        tokens=tuple(tokens or ()),
+        ended=tuple(ended or ()),
+        logprobs=logprobs,
+        waits=waits,
+        charges=None,
     )
 
 
@@ -179,6 +183,7 @@ class FakeTokenizer:
 
     eos_ids = (EOS,)
     vocab_size = 0x110000
+    longest_bytes = 4
 
     def encode(self, text: str) -> list[int]:
         return [ord(c) for c in text]
@@ -211,9 +216,18 @@ class FakeDecoder:
 class FakeWorker:
     """A worker process's gRPC side, in this process. May be killed and started again."""
 
-    def __init__(self, core: FakeCore, folder: Path, run_id: str = "run-1") -> None:
+    def __init__(
+        self,
+        core: FakeCore,
+        folder: Path,
+        run_id: str = "run-1",
+        *,
+        pool: str = "main",
+        socket: str = "worker.sock",
+    ) -> None:
         self.core = core
-        self.address = f"unix:{folder / 'worker.sock'}"
+        self.pool = pool
+        self.address = f"unix:{folder / socket}"
         self.start(run_id)
 
     def start(self, run_id: str) -> None:
@@ -222,7 +236,7 @@ class FakeWorker:
             SystemClock(),
             engine="e",
             run_id=run_id,
-            pool="main",
+            pool=self.pool,
             adapters=ADAPTERS,
             stop_tokens=frozenset({EOS}),
             history=FakeExporter(),

@@ -80,7 +80,7 @@ def test_one_choice_that_fails_gives_the_others_up(stream: bool) -> None:
             response = running.result()
         assert core.wait_for(lambda: len(core.aborted) == 2)
         core.reply = text_reply("again")
-        while b.front.link.open_requests:
+        while b.link.open_requests:
             client.portal.call(_breathe)  # type: ignore[union-attr]
         assert b.post(client, n=3).status_code == 200
     assert response.status_code == 500

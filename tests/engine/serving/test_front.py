@@ -66,7 +66,7 @@ def test_the_fronts_book_outlives_a_tick_that_fails(
 
     monkeypatch.setattr("engine.serving.front._TICK_S", 0.001)
     with bench() as (b, client):
-        monkeypatch.setattr(b.front.book, "tick", tick)
+        monkeypatch.setattr(b.book, "tick", tick)
         assert again.wait(20)
         assert b.post(client).status_code == 200
     assert "the front's book: KeyError at " in caplog.text

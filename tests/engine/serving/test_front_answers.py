@@ -48,6 +48,19 @@ def test_usage_comes_last_and_only_when_asked_for() -> None:
     assert all("usage" not in p for p in without)
 
 
+def test_usage_so_far_stands_in_every_chunk_and_grows_to_what_comes_last() -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    with bench() as (b, client):
+        parts = chunks(b.post(client, stream=True, stream_options=options))
+        alone = chunks(b.post(client, stream=True, stream_options={"continuous_usage_stats": True}))
+    counts = [p["usage"]["completion_tokens"] for p in parts]
+    assert counts == sorted(counts)
+    assert counts[0] >= 1
+    assert counts[-1] == len(TEXT) + 1
+    assert {p["usage"]["prompt_tokens"] for p in parts} == {parts[-1]["usage"]["prompt_tokens"]}
+    assert all("usage" not in p for p in alone)
+
+
 def test_max_tokens_cuts_and_says_length() -> None:
     with bench() as (b, client):
         choice = b.post(client, max_tokens=4).json()["choices"][0]

@@ -63,7 +63,7 @@ def test_a_bucket_is_sealed_when_it_ends_and_the_next_one_starts_empty() -> None
     with bench(chosen=replace(settings(), bucket_s=10.0)) as (b, client):
         b.post(client)
         b.clock.turn(10.0)
-        b.front.book.tick(b.clock.now())
+        b.book.tick(b.clock.now())
         b.post(client)
         b.post(client)
     batches = [x for x in b.exporter.batches if x.minutes]
@@ -76,7 +76,7 @@ def test_the_open_bucket_goes_out_provisionally_in_between() -> None:
     with bench() as (b, client):
         b.post(client)
         b.clock.turn(10.0)
-        b.front.book.tick(b.clock.now())
+        b.book.tick(b.clock.now())
         (first,) = [x for x in b.exporter.batches if x.minutes]
     assert not first.sealed
     assert first.minutes[0].admitted_requests == 1

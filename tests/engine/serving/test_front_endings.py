@@ -52,7 +52,7 @@ async def hang_up(b: Bench, stream: bool, after_first_token: bool) -> list[dict[
     inbox.put_nowait({"type": "http.disconnect"})
     await asyncio.wait_for(call, 20)
     await asyncio.to_thread(b.core.wait_for, lambda: bool(b.core.aborted))
-    while b.front.link.open_requests:
+    while b.link.open_requests:
         await asyncio.sleep(0)
     return sent
 
@@ -72,7 +72,7 @@ def test_a_caller_who_leaves_aborts_the_request_and_gets_the_tokens_back(
 
 
 async def tokens_seen(b: Bench) -> None:
-    while not any(flight.received for flight in b.front.link._flights.values()):
+    while not any(flight.received for flight in b.link._flights.values()):
         await asyncio.sleep(0)
 
 
@@ -88,7 +88,7 @@ def test_a_worker_that_dies_fails_open_requests_and_new_ones_are_told_to_wait() 
         health = client.get("/health")
         core.reply = text_reply("back")
         b.worker.start("run-2")
-        assert client.portal.call(b.front.link.wait_up, 10.0)  # type: ignore[union-attr]
+        assert client.portal.call(b.link.wait_up, 10.0)  # type: ignore[union-attr]
         assert b.post(client).json()["choices"][0]["text"] == "back"
     assert [(r.status_code, r.headers["retry-after"]) for r in lost] == [(503, "1")] * 2
     assert lost[0].json()["error"]["code"] == "worker_lost"
@@ -98,8 +98,9 @@ def test_a_worker_that_dies_fails_open_requests_and_new_ones_are_told_to_wait() 
     assert (ready.status_code, health.status_code) == (503, 200)
     rows = b.exporter.rows(RequestRecord)
     assert [(r.outcome, r.run_id) for r in rows] == [("failed", "run-1")] * 2
-    (event,) = b.exporter.rows(EventRecord)
-    assert "2 open requests failed" in event.detail
+    went, came = b.exporter.rows(EventRecord)
+    assert "the worker of pool main went away; 2 open requests failed" in went.detail
+    assert "the worker of pool main answers again after" in came.detail
     minutes = {r.run_id: r for r in b.exporter.rows(TenantMinute)}
     assert minutes["run-1"].admitted_requests == 2
     assert minutes["run-2"].admitted_requests == 1
@@ -123,7 +124,7 @@ def test_a_front_that_stops_tells_open_requests_and_gives_them_up(stream: bool) 
     core = FakeCore()
     with bench(core) as (b, client), ThreadedPost(b, client, stream=stream) as running:
         core.wait_for(lambda: len(core.asks) == 1)
-        client.portal.call(b.front.link.let_go)  # type: ignore[union-attr]
+        client.portal.call(b.link.let_go)  # type: ignore[union-attr]
         response = running.result()
         refused = b.post(client)
         assert core.wait_for(lambda: core.aborted == [core.asks[0].request_id])

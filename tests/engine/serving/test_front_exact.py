@@ -129,7 +129,7 @@ def test_two_hundred_who_leave_cost_what_was_made_and_nothing_else(
         await point(b, call)
         call.hang_up()
         await asyncio.wait_for(call.task, 20)
-        while b.front.link.open_requests:
+        while b.link.open_requests:
             await asyncio.sleep(0)
 
     before = 10_000
@@ -137,7 +137,7 @@ def test_two_hundred_who_leave_cost_what_was_made_and_nothing_else(
         for n in range(times):
             client.portal.call(leave, b, n)  # type: ignore[union-attr]
         view = b.front._door.view("alice", b.clock.now())
-        under_way = b.front.link.open_requests
+        under_way = b.link.open_requests
     used = times * (made + len(PROMPT) if made else 0)
     assert view.tpm_level == before - used
     assert (view.reserved_tokens, view.settled_tokens, view.concurrency) == (0, used, 0)

@@ -126,6 +126,33 @@ def test_one_step_is_one_message_however_many_requests_it_serves(folder: Path) -
     assert [len(m.tokens) for m in heard] == [32, 0]
 
 
+def test_what_is_asked_faster_than_it_is_written_arrives_in_order_aborts_and_charges_too(
+    folder: Path,
+) -> None:
+    core = FakeCore()
+    charges: list[dict[str, float]] = []
+    core.charged_elsewhere = charges.append  # type: ignore[attr-defined]
+    worker = FakeWorker(core, folder)
+
+    async def run() -> None:
+        async with linked(worker) as link:
+            for i in range(100):
+                link.send(ask(f"r{i}"), lambda f, e: None)
+                link.charge({"alice": 1.0, "bob": 0.5})
+                if i % 10 == 0:
+                    link.abort(f"r{i}")
+            await asyncio.to_thread(core.wait_for, lambda: len(core.aborted) == 10)
+            await asyncio.to_thread(core.wait_for, lambda: len(core.asks) == 100)
+
+    asyncio.run(run())
+    worker.stop()
+    assert [a.request_id for a in core.asks] == [f"r{i}" for i in range(100)]
+    assert core.aborted[:10] == [f"r{i}" for i in range(0, 100, 10)]
+    assert sum(c["alice"] for c in charges) == 100.0
+    assert sum(c["bob"] for c in charges) == 50.0
+    assert len(charges) < 100, "what waits is added up"
+
+
 def test_an_unknown_adapter_fails_that_request_and_is_never_the_base_model(folder: Path) -> None:
     core = FakeCore(lambda a: [10])
     worker = FakeWorker(core, folder)
@@ -269,21 +296,30 @@ def test_a_stopping_worker_delivers_what_is_queued_and_admits_no_more(folder: Pa
     assert end.lost
 
 
-def test_a_fault_in_a_callback_does_not_cost_the_link(folder: Path) -> None:
+def test_a_fault_in_booking_an_end_costs_no_other_flight_its_own(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = FakeWorker(FakeCore(lambda a: [5]), folder)
+    ends: list[End] = []
 
     def broken(flight: Flight, end: End) -> None:
         raise ValueError("a fault of ours")
 
     async def run() -> list[int]:
         async with linked(worker) as link:
-            link.send(ask("r1"), broken)
-            assert await link.wait_down(WAIT_S)
-            assert await link.wait_up(WAIT_S)
-            return (await gather(link.send(ask("r2"), lambda f, e: None)))[0]
+            assert (await gather(link.send(ask("r1"), broken)))[0] == [5]
+            assert (await gather(link.send(ask("r2"), lambda f, e: None)))[0] == [5]
+            worker.core.reply = None
+            link.send(ask("r3"), broken)
+            flight = link.send(ask("r4"), lambda f, e: ends.append(e))
+            await asyncio.to_thread(worker.core.wait_for, lambda: len(worker.core.asks) == 4)
+            await asyncio.to_thread(worker.die)
+            return (await gather(flight))[0]
 
-    assert asyncio.run(run()) == [5]
-    worker.stop()
+    assert asyncio.run(run()) == []
+    assert [e.lost for e in ends] == [True]
+    assert "could not be booked: ValueError at" in caplog.text
+    assert "a fault of ours" not in caplog.text
 
 
 def test_the_client_reads_status_switches_policy_and_fetches_the_last_hour(folder: Path) -> None:

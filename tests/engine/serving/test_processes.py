@@ -23,8 +23,10 @@ from serving_fakes import short_folder
 from engine.clock import ClockBase
 from engine.config import Settings, Tenant
 from engine.serving.faults import Faults
-from engine.serving.launch import Launch
-from engine.serving.processes import ServeError, ServeProcesses, make_runtime_dir
+from engine.serving.launch import Launch, WorkerPlace
+from engine.serving.process import ServeError
+from engine.serving.processes import ServeProcesses
+from engine.serving.runtime import make_runtime_dir
 
 GOOD = """
     import signal, sys
@@ -106,6 +108,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
     """Writes child modules; unnamed ones are well-behaved."""
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setattr("engine.serving.keeper._FIRST_PAUSE_S", 0.01)
 
     def make(**sources: str) -> dict[str, str]:
         named = {}
@@ -123,8 +126,12 @@ def serve(tmp_path: Path, modules: dict[str, str], **more: object) -> ServeProce
 
 
 def all_pids(processes: ServeProcesses) -> list[int]:
-    assert processes._store is not None
-    return [c.pid for c in (processes._store.child, *processes._children)]
+    """Of store, workers, front."""
+    store, workers, front = processes._store, processes._workers, processes._front
+    assert store is not None
+    assert workers is not None
+    assert front is not None
+    return [c.pid for c in (store.child, *(k.child for k in workers.keepers), front)]
 
 
 def alive(pid: int) -> bool:
@@ -261,11 +268,6 @@ def test_metrics_are_off_unless_asked_for(
     assert "--metrics" not in said[0]
 
 
-def test_an_address_off_loopback_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ServeError, match="loopback only"):
-        ServeProcesses(Settings(), tmp_path, host="0.0.0.0")
-
-
 def test_a_child_that_dies_at_start_is_named_with_its_last_words_and_nothing_stays(
     tmp_path: Path, modules: Callable[..., dict[str, str]]
 ) -> None:
@@ -275,32 +277,31 @@ def test_a_child_that_dies_at_start_is_named_with_its_last_words_and_nothing_sta
     message = str(e.value)
     assert "the worker process ended with exit code 3 before it was ready" in message
     assert "  what I was doing\n  error: the disk is full" in message
-    assert processes._children == []
+    assert processes._front is None
     assert not processes.runtime_dir.exists()
 
 
-def test_a_child_that_dies_later_is_reported_by_name(
+def test_a_front_that_dies_ends_serving_and_is_reported_by_name(
     tmp_path: Path, modules: Callable[..., dict[str, str]]
 ) -> None:
     with serve(tmp_path, modules()) as processes:
-        worker = next(c for c in processes._children if c.name == "worker")
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(all_pids(processes)[-1], signal.SIGKILL)
         failure = processes.wait(20)
     assert failure is not None
-    assert failure.startswith("the worker process ended with signal 9 while serving")
+    assert failure.startswith("the front process ended with signal 9 while serving")
 
 
-def test_the_words_of_a_child_that_failed_while_serving_are_kept(
+def test_the_words_of_a_front_that_failed_while_serving_are_kept(
     tmp_path: Path, modules: Callable[..., dict[str, str]]
 ) -> None:
     lines: list[tuple[str, str]] = []
-    named = modules(worker=SHORT_LIVED)
+    named = modules(front=SHORT_LIVED)
     with serve(tmp_path, named, on_line=lambda n, line: lines.append((n, line))) as processes:
         failure = processes.wait(20)
     assert failure is not None
     assert "exit code 9" in failure
     assert "error: out of memory" in failure
-    assert ("worker", "error: out of memory") in lines
+    assert ("front", "error: out of memory") in lines
 
 
 def hearing() -> tuple[queue.SimpleQueue[str], Callable[[str], None]]:
@@ -325,9 +326,10 @@ def test_a_store_that_dies_is_started_again_and_serving_goes_on(
         heard = heard_until(lines, "is back")
         after = all_pids(processes)
         assert processes.failure() is None
-        assert not processes._something_ended.is_set()
+        assert not processes._front_ended.is_set()
     assert [line for line in heard if "process" in line] == [
-        "the store process ended with signal 9; serving goes on, its rows wait; starting it again",
+        "the store process ended with signal 9; serving goes on, its rows wait; starting it again"
+        " (killed by hand, or by the system for want of memory: see dmesg)",
         "the store process is back",
     ]
     assert after[0] != before[0]
@@ -369,7 +371,7 @@ def test_a_listener_that_fails_takes_no_process_along(
         raise BrokenPipeError(32, "the terminal is gone")
 
     with serve(tmp_path, modules(worker=CHATTY), progress=gone, on_line=gone) as processes:
-        worker = processes._children[0]
+        worker = processes._workers.keepers[0].child
         assert worker.last_words()[-1] == "line 4999"
         pids = all_pids(processes)
     assert not any(alive(p) for p in pids)
@@ -409,7 +411,7 @@ def test_children_do_not_outlive_a_killed_parent(
         from engine.config import Settings
         from engine.serving.processes import ServeProcesses
         with ServeProcesses(Settings(), Path({str(tmp_path / "s")!r}), modules={named!r}) as p:
-            pids = [c.pid for c in (p._store.child, *p._children)]
+            pids = [c.pid for c in (p._store.child, p._workers.keepers[0].child, p._front)]
             print(*pids, p.runtime_dir, flush=True)
             signal.pause()
     """)
@@ -466,9 +468,12 @@ def test_a_launch_reads_back_as_it_was_written(tmp_path: Path) -> None:
         settings=Settings(tenants=(Tenant(name="a", adapters=("x",)),), adapters=(("x", "/p"),)),
         clock=ClockBase(1.5, 2.5),
         run_id="run-1",
-        worker_address="unix:/w",
+        workers=(WorkerPlace("main", 0, "unix:/w"), WorkerPlace("gold", 1, "unix:/v")),
         store_address="unix:/s",
+        place=1,
         listen_fd=7,
+        tls_cert="/c.pem",
+        tls_key="/k.pem",
         faults=Faults(slow_factor=1.6, freeze_at_s=3.0),
     )
     launch.write(tmp_path / "launch.json")

@@ -18,6 +18,7 @@ import uvicorn
 from front_bench import ALICE, Bench, settings, text_reply
 from serving_fakes import FakeCore, FakeTokenizer, short_folder
 
+from engine.serving.api import connections
 from engine.serving.api.connections import HEAD_BYTES, PatientProtocol, allow_many_files
 from engine.serving.api.intake import Intake
 from engine.serving.front import uvicorn_config
@@ -49,7 +50,7 @@ def serving(
     """A front on a port of its own, over a fake worker."""
     core = core or FakeCore(text_reply("fine"))
     with short_folder() as folder, socket.create_server(("127.0.0.1", 0)) as listening:
-        b = Bench(core, settings(**alice), folder)
+        b = Bench([core], settings(**alice), folder)
         server = uvicorn.Server(uvicorn_config(b.front.app, http))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
@@ -192,7 +193,7 @@ def test_a_reader_who_does_not_read_is_cut_off_and_its_request_given_back(
             core.make(core.asks[0], [ord("x")] * 20)
             core.wait_for(lambda: bool(core.aborted), 0.05)
         core.reply = text_reply("fine")
-        while b.front.link.open_requests:
+        while b.link.open_requests:
             core.wait_for(lambda: False, 0.01)
         assert polite(port).status_code == 200
     assert core.aborted == [core.asks[0].request_id]
@@ -212,6 +213,36 @@ def test_hundreds_of_idle_connections_leave_room_for_who_asks_and_the_rest_are_t
         assert polite(port).status_code == 200
     refused = [error_of(raw) for raw in told]
     assert {(status, error["code"]) for status, error in refused} == {(503, "too_many_connections")}
+
+
+class Patient(PatientProtocol):
+    """Waits for a head as long as a thousand callers need to come."""
+
+    head_s = 20.0
+
+
+@pytest.mark.full
+def test_a_thousand_slow_and_rude_connections_leave_everybody_else_served() -> None:
+    """A third says nothing, a third stops in its head, a third in its body; meanwhile a hundred
+    ask as usual, and afterwards nothing is left of any of them."""
+    if allow_many_files() < 2500:
+        pytest.skip("this process may not open 2,500 files")
+    with serving(http=Patient, rpm=100_000) as (b, port):
+        crowd = [connect(port) for _ in range(1000)]
+        for i, s in enumerate(crowd):
+            if i % 3 == 1:
+                s.sendall(HEAD)
+            elif i % 3 == 2:
+                s.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY[: i % len(BODY)])
+        assert [polite(port).status_code for _ in range(100)] == [200] * 100
+        for i, s in enumerate(crowd):
+            if i % 2:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        assert polite(port).status_code == 200
+        view = b.front._door.view("alice", b.clock.now())
+        assert (b.link.open_requests, view.concurrency, view.reserved_tokens) == (0, 0, 0)
+        assert len(b.core.asks) == 101
 
 
 def test_requests_one_behind_another_on_one_connection_are_answered_in_turn() -> None:
@@ -239,3 +270,14 @@ def test_curl_reads_whole_answers_and_streams() -> None:
     parts = [json.loads(e[6:])["choices"][0]["delta"] for e in events[:-2]]
     assert "".join(p.get("content", "") for p in parts) == "fine"
     assert events[-2] == "data: [DONE]"
+
+
+def test_a_limit_of_files_too_low_for_all_connections_is_said_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "allow_many_files", lambda: 1024)
+    said = connections.too_few_files()
+    assert "may open 1024 files, enough for some 768 connections of 4096" in said
+    assert "ulimit -Hn" in said
+    monkeypatch.setattr(connections, "allow_many_files", lambda: 4352)
+    assert connections.too_few_files() == ""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from serving_fakes import short_folder
 
-from engine.cli import keys, serve
+from engine.cli import _whom, keys, serve
+from engine.config import PoolSpec, Settings, Tenant
 from engine.serving.api.auth import digest_of
 
 KEY_DIGEST = digest_of("ts-x")
@@ -53,12 +57,14 @@ def test_a_bad_settings_file_is_a_usage_error_naming_file_key_and_value(tmp_path
     assert "did you mean rpm?" in result.stderr
 
 
-def test_an_address_off_loopback_is_refused(tmp_path: Path) -> None:
+def test_an_address_off_loopback_is_refused_with_what_would_open_it(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         serve, ["--config", config(tmp_path), "--host", "0.0.0.0", "--store", str(tmp_path / "s")]
     )
-    assert result.exit_code == 1
-    assert "listens on loopback only" in result.stderr
+    assert result.exit_code == 2
+    for word in ("0.0.0.0 is no loopback address", "--tls-cert and --tls-key", "--plain-http"):
+        assert word in result.stderr
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize("command", ["serve", "keys"])
@@ -120,6 +126,20 @@ def test_a_signal_ends_the_processes_first(tmp_path: Path, number: int, code: in
     assert err.endswith("stopped\n")
 
 
+def test_a_service_manager_hears_when_requests_are_answered_and_when_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with short_folder() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(folder / "n"))
+        heard.settimeout(20.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(folder / "n"))
+        child = started(tmp_path, "signal.pause()")
+        assert heard.recv(4096) == b"READY=1\nSTATUS=serving at http://127.0.0.1:1/v1"
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=20)
+        assert heard.recv(4096) == b"STOPPING=1"
+
+
 def test_a_serve_told_to_ignore_its_terminal_outlives_it(tmp_path: Path) -> None:
     child = started(
         tmp_path, "signal.pause()", before="signal.signal(signal.SIGHUP, signal.SIG_IGN)"
@@ -140,19 +160,37 @@ def test_one_key_for_two_tenants_is_refused_before_anything_starts(tmp_path: Pat
     assert not (tmp_path / "s").exists()
 
 
-def test_more_than_one_pool_is_refused_in_one_clear_sentence(tmp_path: Path) -> None:
-    pools = '[[pool]]\nname = "gold"\n[[pool]]\nname = "bulk"\n'
-    text = f'{pools}[[tenant]]\nname = "a"\nkey_sha256 = ["{KEY_DIGEST}"]\n'
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ('device = "cuda:1"', ["pool 'gold': device = 'cuda:1'", "on the CPU", 'device = "cpu"']),
+        ("cpus = [4095]", ["pool 'gold': cpus: 4095 is not among the cores", "may use: "]),
+    ],
+)
+def test_a_pool_that_cannot_be_served_here_is_refused_before_anything_starts(
+    tmp_path: Path, key: str, words: list[str]
+) -> None:
+    text = f'[[pool]]\nname = "bulk"\n[[pool]]\nname = "gold"\n{key}\n'
+    text += f'[[tenant]]\nname = "a"\nkey_sha256 = ["{KEY_DIGEST}"]\n'
     args = ["--config", config(tmp_path, text), "--store", str(tmp_path / "s")]
     result = CliRunner().invoke(serve, args)
     assert result.exit_code == 2
-    assert "runs one pool with one worker" in result.stderr
-    assert "'gold' x 1, 'bulk' x 1" in result.stderr
+    for word in words:
+        assert word in result.stderr
     assert not (tmp_path / "s").exists()
 
 
 def test_a_process_that_dies_ends_serve_with_its_name_and_a_failure(tmp_path: Path) -> None:
-    child = started(tmp_path, "return 'the worker process ended with signal 9 while serving'")
+    child = started(tmp_path, "return 'the front process ended with signal 9 while serving'")
     out, err = child.communicate(timeout=20)
     assert (out, child.returncode) == ("all ended\n", 1)
-    assert "Error: the worker process ended with signal 9 while serving" in err
+    assert "Error: the front process ended with signal 9 while serving" in err
+
+
+def test_the_line_of_a_pool_names_three_at_most_and_cuts_long_names() -> None:
+    pools = (PoolSpec("main"), PoolSpec("gold"))
+    names = ("n" * 200, "[red]x", "acme", "late")
+    settings = Settings(tenants=tuple(map(Tenant, names[:3])), pools=pools)
+    assert _whom(settings, pools[0]) == f"for '{'n' * 38}…, '[red]x', 'acme'"
+    assert _whom(settings, pools[1]) == "for nobody yet"
+    assert _whom(replace(settings, tenants=tuple(map(Tenant, names))), pools[0]) == "4 tenants"

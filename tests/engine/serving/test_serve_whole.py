@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -128,20 +126,3 @@ def test_what_callers_got_is_what_the_store_holds(
     by_id = {r.request_id: r for r in requests}
     assert by_id[whole["id"]].output_tokens == 12
     assert [p.policy for p in sorted(policies, key=lambda p: p.version)] == ["fcfs", "vtc"]
-
-
-@pytest.mark.full
-def test_a_killed_worker_is_told_to_callers_and_to_the_supervisor(
-    processes: ServeProcesses,
-) -> None:
-    worker = next(c for c in processes._children if c.name == "worker")
-    with streaming(processes, "ts-a") as response:
-        lines = response.iter_lines()
-        assert next(lines).startswith("data: ")
-        os.kill(worker.pid, signal.SIGKILL)
-        last = [line for line in lines if line][-1]
-    assert json.loads(last[6:])["error"]["code"] == "worker_lost"
-    assert ask(processes).status_code == 503
-    failure = processes.wait(20)
-    assert failure is not None
-    assert failure.startswith("the worker process ended with signal 9")

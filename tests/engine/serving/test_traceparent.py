@@ -94,6 +94,6 @@ def test_a_header_that_says_nothing_is_served_and_leaves_nothing(headers: Any):
 def test_a_rejection_carries_the_clients_trace_too():
     with bench(chosen=settings(rpm=0)) as (b, client):
         assert b.post(client, headers={"traceparent": HEADER}).status_code == 429
-        client.portal.call(b.front.book.flush, b.clock.now())  # type: ignore[union-attr]
+        client.portal.call(b.book.flush, b.clock.now())  # type: ignore[union-attr]
         [row] = b.exporter.rows(RequestRecord)
     assert (row.trace_id, row.parent_span_id, row.trace_sampled) == (TRACE, SPAN, True)

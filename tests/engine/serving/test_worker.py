@@ -183,3 +183,29 @@ def test_a_request_that_comes_in_while_its_stream_ends_does_not_run_for_nobody()
     )  # fmt: skip
     service._take(pb.Ask(request_id="late", tenant="a", prompt=[1], max_tokens=3), outbox)
     assert calls == [("abort", "late"), ("submit", "late"), ("abort", "late")]
+
+
+def test_what_was_charged_goes_to_the_newest_front_alone_and_what_others_charged_to_the_core() -> (
+    None
+):
+    from engine.clock import SystemClock
+    from engine.core_values import StepResult
+    from engine.serving.worker_service import Outbox, WorkerService
+    from telemetry.proto import tenantscope_pb2 as pb
+
+    heard: list[dict[str, float]] = []
+    core = SimpleNamespace(charged_elsewhere=heard.append)
+    service = WorkerService(
+        core, SystemClock(), engine="e", run_id="r", pool="main", adapters={},
+        stop_tokens=frozenset(), history=None,
+    )  # fmt: skip
+    leaving, newest = Outbox(), Outbox()
+    service._outboxes = (leaving, newest)
+    service.publish(StepResult(charges={"a": 7.0, "b": -2.0}))
+    for outbox in (leaving, newest):
+        outbox.put(None)
+    assert list(leaving.messages()) == []
+    (message,) = newest.messages()
+    assert {c.tenant: c.service for c in message.charges.tenants} == {"a": 7.0, "b": -2.0}
+    service._listen(iter([pb.FrontMessage(charges=message.charges)]), newest)
+    assert heard == [{"a": 7.0, "b": -2.0}]

@@ -94,7 +94,7 @@ def test_jumping_over_identical_steps_changes_no_result(replicas, policy):
     )
 
     def found(jumping):
-        arrivals = poisson(120, 1.5, adapters=(None, "x"), output=(1, 200))
+        arrivals = poisson(120 // replicas, 1.5, adapters=(None, "x"), output=(1, 200))
         return as_json(simulate(arrivals, made, jumping=jumping))
 
     jumped, stepped = found(True), found(False)
@@ -165,6 +165,13 @@ def test_pools_of_their_own_do_not_touch_each_other():
             [x for x in arrivals if x.tenant == tenant.name], setup(tenant, pools=(pool,))
         )
         assert replace(alone.tenants[0], share=0.0) == replace(both[tenant.name], share=0.0)
+
+
+def test_a_tenant_is_served_by_its_tiers_pool_as_serve_places_it():
+    pools = (PoolSpec("shared", 1, limits()), PoolSpec("gold", 1, limits(), tiers=(1,)))
+    result = simulate(poisson(20, 20), setup(Tenant("a"), Tenant("b", tier=1), pools=pools))
+    assert {t.tenant: t.pool for t in result.tenants} == {"a": "shared", "b": "gold"}
+    assert all(t.finished == t.offered for t in result.tenants)
 
 
 def test_two_replicas_serve_a_load_that_drowns_one():

@@ -76,6 +76,11 @@ class Rig:
         self.policy.admitted(request)
         self.running[request.sequence] = request
 
+    def elsewhere(self, tenant, service):
+        """Another replica has charged it, or given back to it."""
+        fell = self.counters.charged_elsewhere({tenant: service})
+        self.policy.elsewhere([tenant] if service > 0 else [], fell)
+
     # -- running
 
     def compute(self, request, tokens):

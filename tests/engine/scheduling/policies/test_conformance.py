@@ -34,6 +34,7 @@ op = st.one_of(
     st.tuples(st.just("step"), st.integers(1, 9)),
     st.tuples(st.sampled_from(["abort", "preempt", "chunk"]), st.integers(0, 1000)),
     st.tuples(st.just("token"), st.integers(0, 1000)),
+    st.tuples(st.just("elsewhere"), st.sampled_from(TENANTS), st.sampled_from([-45, -8, 13, 60])),
 )
 setup = st.fixed_dictionaries(
     {
@@ -61,6 +62,9 @@ class Both:
             self.look(rest[0])
         elif kind == "step":
             twin.step(*rig.step(rest[0]))
+        elif kind == "elsewhere":
+            rig.elsewhere(*rest)
+            twin.elsewhere(*rest)
         elif kind == "switch":
             rig.switch(rest[0])
             twin.switch(rest[0])
@@ -140,12 +144,16 @@ def pick(requests, at):
     return list(requests.values())[at % len(requests)] if requests else None
 
 
-def long_life(draw: Random, exchange: bool):
-    """Many operations, mixed so that queues fill, requests run and some return."""
+def long_life(draw: Random, exchange: bool, elsewhere: bool = False):
+    """Many operations, mixed so that queues fill, requests run and some return. `elsewhere`: other
+    replicas charge tenants, and give back, in between."""
     for _ in range(150):
         kind = draw.choices(
-            ["arrive", "scan", "look", "step", "abort", "preempt", "chunk", "token", "switch"],
-            [6, 5, 2, 3, 1, 2, 1, 5, 1 if exchange else 0],
+            [
+                *("arrive", "scan", "look", "step", "abort", "preempt", "chunk", "token"),
+                *("switch", "elsewhere"),
+            ],
+            [6, 5, 2, 3, 1, 2, 1, 5, 1 if exchange else 0, 2 if elsewhere else 0],
         )[0]
         if kind == "arrive":
             tenant, group = draw.choice(TENANTS), draw.choice(["", "x", "y"])
@@ -158,6 +166,8 @@ def long_life(draw: Random, exchange: bool):
             yield kind, draw.randint(1, 12)
         elif kind == "switch":
             yield kind, draw.choice(NAMES)
+        elif kind == "elsewhere":
+            yield kind, draw.choice(TENANTS), draw.choice([-45, -8, 13, 60])
         else:
             yield kind, draw.randint(0, 1000)
 
@@ -176,7 +186,7 @@ SETUPS = [
 def test_a_policy_and_its_twin_agree_on_every_head_and_every_counter(name, setup):
     for seed in range(12):
         both = Both(name, **setup)
-        for one in long_life(Random(seed), exchange=False):
+        for one in long_life(Random(seed), exchange=False, elsewhere=seed % 2 == 1):
             both.do(one)
         both.drain()
         assert both.rig.counters.take_lifts() == both.twin.lifts

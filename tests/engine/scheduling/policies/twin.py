@@ -148,6 +148,15 @@ class Twin:
             old = self.averages.get(request.tenant, self.first_prediction)
             self.averages[request.tenant] = (4.0 * old + made) / 5.0
 
+    def elsewhere(self, tenant, service):
+        for counter in (self.value, self.unlifted, self.own):
+            counter[tenant] = counter.get(tenant, 0.0) + service / self.weight(tenant)
+        if tenant in self.spent:
+            self.spent[tenant] += service / self.weight(tenant)
+        if service > 0:
+            for last in (self.last, self.own_last):
+                last[self.tier(tenant)] = tenant
+
     def preempt(self, request):
         if request in self.decoding:
             self.decoding.remove(request)
