@@ -32,6 +32,9 @@ SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itsel
 MIN_MISSES = 2.0  # misses beyond usual that hurt
 MIN_KEPT = 3  # requests judged, none missed: the promise was kept
 MAKES = 0.15  # of the excess of those hurt: a riser that is charged less has made no line
+# ... in a crowd so many equal parts of it: the line is the crowd's own for the most part, and whoever
+# made it is charged with little of it directly.
+MAKES_PARTS, MAKES_LEAST = 2.0, 0.05
 WAIT_FLOOR_S = 2.0  # excess wait that hurts, at least
 WAIT_FLOOR_SHARE = 0.05  # ... and of the judged time
 WAIT_FLOOR_REQUEST_S = 0.25  # ... and a request
@@ -207,8 +210,14 @@ def _makers(made: Attribution, hurt: Sequence[str], risen: Collection[str]) -> f
     lines = made.charged(bystanders)
     if not sum(x.excess_s for x in lines):
         lines = made.charged(hurt)
-    enough = {x.holder.name for x in lines if x.holder.is_tenant and x.share >= MAKES}
-    return frozenset(enough & set(risen))
+    tenants = [x for x in lines if x.holder.is_tenant]
+    floor = makes_floor(len(tenants))
+    return frozenset({x.holder.name for x in tenants if x.share >= floor} & set(risen))
+
+
+def makes_floor(holders: int) -> float:
+    """The part of the excess from which on one of so many tenants has made the line."""
+    return min(MAKES, max(MAKES_LEAST, MAKES_PARTS / max(1, holders)))
 
 
 def _to_the_worst(buckets: Sequence[Bucket], part: Part) -> Sequence[Bucket]:

@@ -6,6 +6,7 @@ from datetime import UTC
 
 import pytest
 
+from telemetry.case import open_case
 from telemetry.findings.finding import Holds, Strength
 from telemetry.verdict import judge
 from tests.telemetry.synthetic_rows import CAPACITY, SELF, Pool
@@ -185,3 +186,24 @@ def test_a_newcomer_that_asks_for_what_it_asked_for_since_it_came_did_not_rise()
         pool.tenant(i, "y", missed=5 if hot else 0, waits={"slot": held})
     verdict = judge(pool.window(34, 40))
     assert (verdict.tenant, verdict.share) == ("x", pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(("bystanders", "named"), [(6, False), (60, True)])
+def test_in_a_crowd_a_flood_is_named_though_little_of_the_wait_is_charged_to_it(
+    bystanders: int, named: bool
+) -> None:
+    # An eighth of y's wait is behind x, the rest behind others that ask for what they always did:
+    # more than two equal parts among sixty, less than one among six.
+    pool = Pool()
+    for i in range(16):
+        hot = i >= 10
+        pool.engine(i, busy_s=9.0, predicted_s=9.0)
+        pool.tenant(i, "x", offered=60 if hot else 5, service=3000.0 if hot else 300.0)
+        others = {f"b{n}": (70.0 if hot else 0.7) / bystanders for n in range(bystanders)}
+        for name in others:
+            pool.tenant(i, name, offered=50, service=900.0)
+        waits = others | {"x": 10.0 if hot else 0.1}
+        pool.tenant(i, "y", missed=5 if hot else 0, waits={"slot": waits})
+    case = open_case(pool.window(10, 16))
+    assert ("x" in case.makers) is named
+    assert (case.lines[0].share > 0.9) is named
