@@ -58,8 +58,8 @@ class Lock:
 def busy_message(folder: Path, pid: int | None) -> str:
     who = f"process {pid}" if pid else "another process"
     return (
-        f"the store {folder} is in use by {who}: stop that process, "
-        "wait for it to end, or choose another folder"
+        f"the store {folder} is in use by {who}: stop that process (where it is a serve's, stop "
+        "the serve: it would start it again), wait for it to end, or choose another folder"
     )
 
 
