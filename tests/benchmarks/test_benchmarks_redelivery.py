@@ -12,6 +12,7 @@ from benchmarks import redelivery
 from telemetry.conventions import Emitter
 
 
+@pytest.mark.full
 def test_a_small_world_adds_up_to_the_token_over_a_restart_and_a_closed_day(tmp_path: Path):
     out = redelivery.run(tmp_path / "store", seed=3, tenants=4, minutes=2, restarts=2)
     assert (out.differ, out.first) == (0, "")

@@ -36,6 +36,7 @@ def test_every_request_of_a_small_million_finishes_and_its_memory_is_counted():
     assert 0 < row["hit_rate"] < 1
 
 
+@pytest.mark.full
 def test_sizes_are_compared_with_the_first():
     text = run("million.py", "--grow", "100,200")
     assert "1.00 x" in text

@@ -31,6 +31,7 @@ def run(script: str, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_a_minute_is_followed_from_its_seal_to_its_commit():
     without, full = run("seal_commit.py", "--tenants", "12", "--minutes", "1")["results"]
     assert full["rows"] > without["rows"] >= 12
@@ -42,6 +43,7 @@ def test_a_minute_is_followed_from_its_seal_to_its_commit():
         assert min(row[f"{stage}_s"] for stage in ("decode", "merge", "commit")) > 0
 
 
+@pytest.mark.full
 def test_tenant_minutes_are_weighed_and_asked_for_while_a_writer_writes():
     found = run("tenant_minutes.py", "--scale", "0.004", "--days", "2", "--seconds", "1")
     assert found["rows"] == 4 * 1440 * 2

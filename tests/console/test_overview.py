@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from console.account import CHARGED, TenantNow, closing, others, top
@@ -76,7 +76,6 @@ def test_both_lists_and_those_that_are_no_tenants_close_to_the_same_printed_tota
     assert sum(slots) == round(sum(t.row.running for t in s.account.tenants))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0.0, 1e5), min_size=1, max_size=30), st.sampled_from([0, 1]))
 def test_what_is_rounded_to_close_closes_and_nothing_moves_by_more_than_a_digit(parts, digits):
     whole = sum(parts)

@@ -311,7 +311,7 @@ def assert_nothing_is_left(pool) -> None:
         assert book.referenced.value == 0
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories())
 def test_whatever_happens_every_request_ends_once_and_every_sum_closes(story):
     pool, ended = played(story)

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import Slo
@@ -245,7 +245,6 @@ asks = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(asks, st.sampled_from(["vtc", "fcfs"]), st.sampled_from([26, 40, 200]), st.data())
 def test_any_traffic_closes_and_ends(traffic, policy, pages, data):
     """Whatever arrives, and whatever is aborted when: sums close, nothing is left behind."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import KernelError
@@ -58,7 +58,6 @@ def cells(items, order):
 
 
 @given(steps())
-@settings(max_examples=150, deadline=None)
 def test_each_row_and_column_tile_is_computed_exactly_once(step):
     segments, ranks, widths, tile = step
     work = build_work(segments, ranks, widths, tile)
@@ -84,7 +83,6 @@ def test_each_row_and_column_tile_is_computed_exactly_once(step):
 
 
 @given(steps())
-@settings(max_examples=100, deadline=None)
 def test_ctas_stay_within_tokens_over_chunk_plus_adapters(step):
     segments, ranks, widths, tile = step
     work = build_work(segments, ranks, widths, tile)

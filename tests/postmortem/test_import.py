@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from postmortem.importers.load import FALLBACK_UNIX_S, Importing, Options, run_of
@@ -236,7 +236,6 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(requests, max_size=40))
 def test_minutes_hold_each_request_once(log):
     place = Place("run", "p", 60.0, 1.0)

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from postmortem.report import terminal
@@ -181,7 +181,6 @@ def test_more_buckets_than_can_be_drawn_are_drawn_a_few_together():
     assert ends[:-1] == [p.start for p in c.points[1:]]
 
 
-@settings(max_examples=60)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=200))
 def test_a_row_of_bars_is_short_and_never_turns_something_into_nothing(values):
     row = bars(values)

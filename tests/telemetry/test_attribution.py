@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.attribution import (
@@ -37,7 +37,6 @@ charges = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     before=st.lists(charges, min_size=3, max_size=5), now=st.lists(charges, min_size=1, max_size=3)
 )

@@ -465,6 +465,7 @@ def test_rude_callers_are_not_noticed_by_the_other_senders(
     senders.check(server)
 
 
+@pytest.mark.full
 def test_two_hundred_connections_that_send_are_all_answered(server: StoreServer) -> None:
     options = [("grpc.use_local_subchannel_pool", 1)]
     metrics = [encode(batch(minute(f"t{n}", output_tokens=1), seq=1))[0] for n in range(200)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.baseline import MAX_BUCKETS, choose_baseline
@@ -108,7 +108,6 @@ columns = st.sampled_from(["stall_s", "slo_missed", "wait_kv_s", "offered_reques
 values = st.one_of(st.none(), st.floats(-1.0, 1e6))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(

@@ -85,7 +85,6 @@ def by_hand(
     return {h: s for h, s in {**out, **stays}.items() if s}
 
 
-@settings(max_examples=150, deadline=None)
 @given(matrix=matrices, rose=rose, missing=parts)
 def test_every_victims_excess_stays_whole_reason_by_reason(matrix, rose, missing):
     before, after = cells_of(matrix), handed_on(cells_of(matrix), *rose, missing)
@@ -94,7 +93,6 @@ def test_every_victims_excess_stays_whole_reason_by_reason(matrix, rose, missing
     assert (after.excess >= 0).all()
 
 
-@settings(max_examples=150, deadline=None)
 @given(matrix=matrices, rose=rose, missing=parts)
 def test_it_is_what_one_would_work_out_by_hand(matrix, rose, missing):
     cells = handed_on(cells_of(matrix), *rose, missing)
@@ -107,7 +105,6 @@ def test_it_is_what_one_would_work_out_by_hand(matrix, rose, missing):
         assert {h: s for h, s in found.items() if s} == pytest.approx(expected)
 
 
-@settings(max_examples=100, deadline=None)
 @given(matrix=matrices, rose=rose, missing=parts)
 def test_a_tenant_that_did_not_rise_holds_nothing(matrix, rose, missing):
     lines = lines_of(handed_on(cells_of(matrix), *rose, missing))

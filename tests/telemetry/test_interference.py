@@ -108,9 +108,7 @@ def crowd(request, monkeypatch):
     return request.param == "a crowd"
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=st.lists(happening, min_size=10, max_size=60))
 def test_rows_are_victims_times_holders_and_in_a_crowd_only_others_hide_them(crowd, life):
     world = World()

@@ -62,9 +62,7 @@ def stretches(request, monkeypatch):
     monkeypatch.setattr(fold, "_PENDING_BYTES", request.param[1])
 
 
-@settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=st.lists(happening, min_size=25, max_size=90))
 def test_every_bucket_equals_one_that_loops_over_everything(stretches, life):
     twins = Twins(NAMES)

@@ -89,7 +89,6 @@ def test_a_tenant_that_is_called_like_a_kind_does_not_meet_it() -> None:
     assert set(decode_metrics(data).rows("interference_minute")) == set(rows)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     cells=st.dictionaries(
         st.tuples(names, st.sampled_from(["kv", "slot"]), CELL), SECONDS, min_size=1, max_size=12

@@ -79,7 +79,6 @@ def test_where_requests_are_not_counted_service_alone_may_say_so():
 counts = st.integers(0, 200)
 
 
-@settings(max_examples=60, deadline=None)
 @given(usual=counts, now=counts, more=st.integers(1, 300))
 def test_who_asks_for_more_has_risen_no_less(usual: int, now: int, more: int):
     few = rose(played({"y": now}, {"y": usual}), 8, 12)

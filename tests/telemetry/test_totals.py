@@ -285,7 +285,6 @@ def scattered(history: list[Batch], seed: int) -> list[Batch]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
 @given(histories(growing=False), st.integers(0, 1 << 30))
 def test_rates_never_see_a_reset_and_totals_are_the_senders_to_the_token(
     history: list[Batch], seed: int

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.conventions import LATENCY_BOUNDS_S, Emitter
@@ -294,7 +294,6 @@ def deliveries(draw: st.DrawFn) -> list[Batch]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(deliveries(), st.integers(1, 8), st.randoms(use_true_random=False))
 def test_rows_and_others_add_up_to_the_same_however_they_are_cut_and_delivered(
     batches: list[Batch], n: int, chance: random.Random

@@ -147,7 +147,7 @@ def closes(decoded: Decoded, sent: int, store: Store) -> None:
     assert min(became) >= 0
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), times=st.integers(0, 4))
 def test_every_point_of_a_spoilt_request_is_accounted_for(
     store: Store, data: st.DataObject, times: int
@@ -164,7 +164,7 @@ def test_every_point_of_a_spoilt_request_is_accounted_for(
         closes(decoded, points_of(message), store)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(at=st.floats(0, 1), noise=st.binary(min_size=1, max_size=4), which=st.booleans())
 def test_every_point_of_damaged_bytes_is_accounted_for(
     store: Store, at: float, noise: bytes, which: bool

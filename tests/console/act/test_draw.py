@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from console.act.acts import BY_NAME, form_of
@@ -60,7 +60,6 @@ def test_what_is_wrong_is_seen_on_every_screen(size):
     assert "for '15'" in page
 
 
-@settings(max_examples=60)
 @given(
     st.sampled_from(NAMES), st.integers(40, 160), st.integers(4, 50), st.sampled_from(Stage),
     st.sampled_from(["cap", "weight", "drain", "preempt", "unload"]),

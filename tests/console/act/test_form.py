@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from console.act.acts import ACTS, BY_NAME, form_of
@@ -52,7 +52,6 @@ def test_a_cap_is_tried_with_its_version_then_done_with_the_same():
 
 
 def test_nothing_is_ever_sent_to_be_done_that_was_not_tried():
-    @settings(max_examples=60)
     @given(st.lists(st.sampled_from(["enter", "escape", "up", "down", "q", "6", "left", "tab"])))
     def holds(pressed):
         made, tried = form(), False

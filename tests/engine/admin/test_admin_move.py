@@ -216,7 +216,6 @@ def test_whatever_workers_do_nobody_is_sent_where_it_is_not_served_and_all_agree
 
 
 @pytest.mark.full
-@settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_whatever_workers_do_for_long(steps: list[tuple[str, str, str]]) -> None:
     run(steps)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.memory.packing import lay_out, padded_row_bytes
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from([128, 256, 384])), max_size=20))
 def test_blocks_are_contiguous_unless_larger_than_a_page(blocks):
     page_bytes = 1024

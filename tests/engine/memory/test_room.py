@@ -273,4 +273,4 @@ class RoomMachine(RuleBasedStateMachine):
 
 
 TestRoom = RoomMachine.TestCase
-TestRoom.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestRoom.settings = settings(stateful_step_count=60, deadline=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model.clusters import MOST_HELD, Clusters
@@ -38,14 +38,12 @@ def test_a_character_of_many_parts_comes_in_one_piece(whole: str) -> None:
     assert "".join(p.replace(whole, "") for p in pieces) == "abc"
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_only_delayed(text: str) -> None:
     clusters = Clusters()
     assert "".join(map(clusters.push, text)) + clusters.finish() == text
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*WHOLE, "a", " ", "é", "字"]), max_size=12))
 def test_any_mixture_is_cut_between_characters(parts: list[str]) -> None:
     clusters, shown, cuts = Clusters(), "", {0}

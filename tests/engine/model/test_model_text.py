@@ -8,7 +8,7 @@ import sys
 from random import Random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders, models, normalizers
@@ -74,7 +74,6 @@ def test_text_survives_encoding_and_streaming(tokenizer, text):
         assert not any("\ufffd" in p for p in pieces)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 511), max_size=60))
 def test_any_tokens_stream_to_the_whole_decode(ids):
     whole = BYTE_LEVEL.decode(ids)
@@ -82,13 +81,11 @@ def test_any_tokens_stream_to_the_whole_decode(ids):
     assert whole == Inner.from_str(synthetic_json(512)).decode(ids, skip_special_tokens=True)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 255), max_size=30))
 def test_any_bytes_through_byte_fallback_stream_to_the_whole_decode(ids):
     assert "".join(streamed(FALLBACK, ids)) == FALLBACK.decode(ids)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([256, 250, 0]))
 def test_a_long_stream_joins_to_the_whole_decode(seed, lowest):
     drawn = Random(seed)
@@ -109,7 +106,6 @@ def test_a_token_costs_the_same_however_long_the_answer_is():
     assert max(decoded) < 100
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_comes_back(text):
     assume(SYNTHETIC_END not in text)  # written out, a special token is still special

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.scheduling.cohort import Cohort
@@ -53,7 +53,6 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(moves)
 def test_a_row_brought_up_to_date_is_as_if_it_had_been_visited_in_every_step(plan):
     cohort, now, number = Cohort(PAGE, 2), 0.0, 0

@@ -76,7 +76,6 @@ def test_a_tier_lowered_live_lets_the_others_go_first_under_every_policy(policy)
     assert ratio < 0.1
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([0.001, 0.1, 1.0, 7.0, 1000.0]), min_size=1, max_size=4),
     st.integers(1, 5000),

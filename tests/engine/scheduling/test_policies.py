@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import Tenant
@@ -161,7 +161,6 @@ traffic = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(traffic, st.data())
 def test_charges_sum_to_prompt_and_output_through_aborts_and_preemption(arrivals, data):
     """Bound 7: no lift happens here (all arrive at once, nobody returns), so a counter is exactly

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import Slo
@@ -63,7 +63,6 @@ tight = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(tight, st.sampled_from(["vtc", "fcfs"]), st.integers(14, 24), st.sampled_from([0, 1, 8]))
 def test_every_request_ends_in_a_pool_that_barely_holds_it(traffic, policy, pages, prefetch):
     pool = make_pool(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import WINDOWS, Limits, PoolSpec, Settings, Tenant
@@ -95,7 +95,6 @@ def test_a_blocked_dimension_outweighs_every_wait():
 # -- waits
 
 
-@settings(max_examples=300)
 @given(
     st.sampled_from(WINDOWS),
     st.integers(1, 50),

@@ -316,7 +316,7 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     arrivals,
     st.sampled_from(["vtc", "vtc-predicted", "fcfs", "round-robin", "lcf", "deficit-round-robin"]),

@@ -80,7 +80,6 @@ def test_weighted_service_of_backlogged_tenants_differs_by_at_most_2_max_u_over_
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(scenario)
 def test_every_charge_of_finished_requests_is_prompt_and_output_exactly(s):
     """Bound 7, without aborts (the conformance suite has them): sums are exact, by weight."""
@@ -93,7 +92,6 @@ def test_every_charge_of_finished_requests_is_prompt_and_output_exactly(s):
         assert toy.rig.counters.unlifted(tenant) == pytest.approx(owed / weight, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(scenario, st.sampled_from(["vtc", "vtc-predicted", "fcfs", "lcf", "round-robin"]))
 def test_no_policy_idles_while_its_head_fits(s, policy):
     """Bound 6: after each step the head either does not fit, or there is none."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import PolicyKnobs
@@ -202,7 +202,6 @@ def test_a_policy_may_be_exchanged_at_any_point(setup):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
 @given(setup=setup, ops=st.lists(op, max_size=40))
 def test_no_small_case_tells_a_policy_from_its_twin(name, setup, ops):
     both = Both(name, **setup)
