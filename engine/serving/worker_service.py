@@ -171,7 +171,8 @@ class WorkerService(pb_grpc.WorkerServicer):
             outboxes[-1].put(pb.WorkerMessage(charges=charges_message(result.charges)))
 
     def stop_admitting(self) -> None:
-        """From now on every ask is answered `failed`; streams end after what is queued."""
+        """From now on no ask is taken; streams end after what is queued, and their fronts know then
+        that what was not answered is to be asked elsewhere, or later."""
         with self._lock:
             self._stopping = True
             outboxes = self._outboxes
@@ -270,11 +271,11 @@ class WorkerService(pb_grpc.WorkerServicer):
             outbox.put(None)
 
     def _take(self, ask: pb.Ask, outbox: Outbox) -> None:
+        if self._stopping:
+            return  # the stream's end is on its way, and says more to the front than a failure
         placed = self._adapters.get(ask.adapter) if ask.adapter else None
         refusal = None
-        if self._stopping:
-            refusal = "the worker is stopping: retry when it is back"
-        elif ask.adapter and placed is None:
+        if ask.adapter and placed is None:
             refusal = f"adapter {ask.adapter!r} could not be loaded by the pool"
         else:
             outbox.took(ask.request_id)
