@@ -32,7 +32,7 @@ SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itsel
 MIN_MISSES = 2.0  # misses beyond usual that hurt
 MIN_KEPT = 3  # requests judged, none missed: the promise was kept
 MAKES = 0.15  # of the excess of those hurt: a riser that is charged less has made no line
-# ... in a crowd so many equal parts of it: the line is the crowd's own for the most part, and whoever
+# ... in a crowd so many equal parts of it: the line is the crowd's own for the most part, and who
 # made it is charged with little of it directly.
 MAKES_PARTS, MAKES_LEAST = 2.0, 0.05
 WAIT_FLOOR_S = 2.0  # excess wait that hurts, at least
