@@ -13,7 +13,7 @@ from hypothesis import settings
 # What a property test does not say for itself. The fast suite looks a little every time; how long
 # an example takes is no claim of any test.
 settings.register_profile("fast", max_examples=40, deadline=None)
-settings.register_profile("full", max_examples=200, deadline=None)
+settings.register_profile("full", max_examples=300, deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
