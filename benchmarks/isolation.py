@@ -218,9 +218,8 @@ def table(played: Sequence[Played]) -> str:
         def middle(values: Sequence[float]) -> float:
             return statistics.median(values)
 
-        of_vtc = middle(
-            [p.alone_output_per_s / v for p, v in zip(rounds, reference, strict=False)] or [1.0]
-        )
+        of = [p.alone_output_per_s / v for p, v in zip(rounds, reference, strict=False)]
+        of_vtc = f"{middle(of):.2f}" if of else "-"
         lines.append(
             f"{rung:<10} |"
             f" {middle([p.contract.ttft_p99_s for p in rounds]):13.2f} s"
@@ -230,7 +229,7 @@ def table(played: Sequence[Played]) -> str:
             f" {middle([p.others.max_gap_s for p in rounds]):5.2f}"
             f" {middle([p.others.goodput for p in rounds]):7.0%}  |"
             f" {middle([p.noisy_output_per_s for p in rounds]):9.1f}"
-            f" {of_vtc:14.2f}"
+            f" {of_vtc:>14}"
             f" {rounds[0].idle_bytes / 2**20:9.0f} MiB"
         )
     return "\n".join(lines)

@@ -126,6 +126,7 @@ class WorkerSource(Reader):
             for feed in self._feeds:  # what comes twice counts once
                 feed.from_the_beginning()
             self._note(self._fetched(old, now), now)
+            self._built_at = now  # else every question would try again, and wait for the silent
             return old
         self._memory, self._built_at = memory, now
         self._note(failed, now)

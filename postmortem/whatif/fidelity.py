@@ -15,6 +15,7 @@ from postmortem.whatif.model import (
     FEW,
     MANY,
     MOST_IMPUTED,
+    MOST_OFF,
     TOLERANCE,
     Fidelity,
     Outcome,
@@ -116,11 +117,12 @@ def _strange(
     # Of the difference of two counts, each of them chance.
     spread = math.sqrt(2 * by_chance * max(0.0, 1 - by_chance / max(1, len(chance))))
     most = int(by_chance + 2 * spread)
-    if len(off) > most or len(off) == len(each):
+    most = min(most, int(MOST_OFF * len(each)))
+    if len(off) > most:
         return (
             f"the replay of what happened is off by more than {percent(TOLERANCE)} for {len(off)} "
             f"of {len(each)} victims; between two replays of the same {by_chance} are, and "
-            f"{min(most, len(each) - 1)} would be chance"
+            f"{most} may be"
         )
     furthest = max(FACTOR, max((e.factor for e in chance), default=1.0))
     worst = max(off, key=lambda e: e.factor)

@@ -12,6 +12,7 @@ FEW = 20  # requests: under so many a percentile is not said
 TOLERANCE = 0.25  # of TTFT p50 and p99: further off, the replay proves nothing
 MANY = 20  # victims: of so many some are further off by chance, and a second replay says how many
 FACTOR = 2.0  # a victim's p50 so far off is no chance, unless chance alone moves one as far
+MOST_OFF = 0.5  # of the victims, whatever chance is said to do: most must be as they were
 MOST_IMPUTED = 0.10  # of the requests served: more made-up lengths prove nothing either
 RESTORED_MISSES = 0.05  # of the eligible; or the tenant's usual part, where that is more
 

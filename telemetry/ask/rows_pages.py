@@ -1,4 +1,7 @@
-"""The rows of the console's pages, as types. Owns the declarations; runs nothing."""
+"""The rows of the console's pages, as types. Declares only; runs nothing.
+
+Instants are unix seconds. None is absent: not observed, or of an older sender.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +169,7 @@ class EventsPageRow:
 
     at_s: float | None
     kind: str
-    tenant: str
+    tenant: str | None
     adapter: str | None
     request_id: str | None
     cause_tenant: str | None
@@ -184,7 +187,7 @@ class HeatMinutesRow:
 
     bucket_start: float
     bucket_s: float | None
-    tenant: str
+    tenant: str | None
     tenants: int | None
     part: float | None
     whole: float | None

@@ -57,6 +57,14 @@ def test_more_than_chance_makes_is_a_false_replay_however_right_those_hurt_are_t
     assert "12 of 40 victims" in (found.problem or "")
 
 
+def test_most_victims_must_be_as_they_were_whatever_chance_does():
+    everybody = moved(*[1.0] * 20, *[1.4] * 20)  # moved between the two replays
+    found = compare(TRUE, moved(*[1.4] * 21), NAMES, everybody)
+    assert not found.holds
+    assert "21 of 40 victims" in (found.problem or "")
+    assert compare(TRUE, moved(*[1.4] * 20), NAMES, everybody).holds
+
+
 def test_where_chance_moves_nobody_nobody_may_be_off():
     assert not compare(TRUE, moved(1.3), NAMES, moved(1.3)).holds
 
