@@ -1,7 +1,7 @@
 """A pool as the settings say it: its sizes, its workers, whom it serves. Reads no file.
 
-Each key's meaning and bounds stand beside its field, as everywhere in `engine.config_values`,
-which hands these on.
+Each key's meaning and bounds stand beside its field, as everywhere in `engine.config_values`;
+`engine.config` hands these on.
 """
 
 from __future__ import annotations

@@ -65,11 +65,6 @@ class Done:
     said: tuple[Said, ...] = ()
 
 
-def label(pool: str, replica: int, several: frozenset[str]) -> str:
-    """What a person calls a worker: POOL, or POOL/2 for the second of several."""
-    return f"{pool}/{replica + 1}" if pool in several else pool
-
-
 def check(act: Act, settings: Settings, overlay: Overlay) -> None:
     """Scope, words and version. Raises ChangeRefused, VersionMoved, GivenUp."""
     if not act.wanted():

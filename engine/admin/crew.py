@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from engine.admin.act import Act, Said, label
+from engine.admin.act import Act, Said
 from engine.admin.errors import ChangeRefused, WorkerSilent
 from engine.admin.in_force import InForce
 from engine.admin.member import Member, Order
 from engine.admin.overlay import BY_ITSELF
 from engine.admin.part import Need, Parts, Turn, need, part
+from engine.worker_names import WorkerNames
 from telemetry.proto import tenantscope_pb2 as pb
 
 _GONE_ON = "; it is told when it is back"
@@ -26,6 +27,7 @@ class Crew:
 
     def __init__(self, members: Sequence[Member], started_with: InForce) -> None:
         self._members = tuple(members)
+        self._names = WorkerNames((m.pool, m.replica) for m in members)
         self._started_with = started_with
 
     @property
@@ -194,21 +196,14 @@ class Crew:
 
     def name(self, member: Member | Said) -> str:
         """As a person calls it."""
-        if len(self._members) == 1:
-            return "the worker"
-        return f"worker {label(member.pool, member.replica, self._several)}"
+        return f"the {self._names.name(member.pool, member.replica)}"
 
     def summary(self, said: Sequence[Said]) -> str:
         """What they said, in a sentence: one word when they agree."""
         words = dict.fromkeys(_words(s) for s in said)
         if len(words) <= 1 or len(self._members) == 1:
             return "; ".join(words)
-        several = self._several
-        return "; ".join(f"{label(s.pool, s.replica, several)}: {_words(s)}" for s in said)
-
-    @property
-    def _several(self) -> frozenset[str]:
-        return frozenset(m.pool for m in self._members if m.replica > 0)
+        return "; ".join(f"{self._names.label(s.pool, s.replica)}: {_words(s)}" for s in said)
 
     # -- parts
 

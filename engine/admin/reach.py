@@ -106,6 +106,8 @@ class WorkerWire:
             raise WorkerSilent(
                 f"the {self._name} does not answer ({e.code().name.lower()})"
             ) from None
+        except ValueError:  # grpc's word for a channel that another thread has closed just now
+            raise WorkerSilent(f"the {self._name} was lost while it was asked") from None
 
     def close(self) -> None:
         with self._lock:

@@ -235,8 +235,10 @@ class Standing:
         self._unwritten = False
 
     def _turn_front(self, then: InForce) -> None:
+        settings = served(then)
         self._front_late = True
-        self._front.apply(served(then))
+        self._front.check(settings)  # on this thread: what `apply` would take long for on the loop
+        self._front.apply(settings)
         self._front_late = False
 
     def _restore(self, before: State, front: bool) -> None:

@@ -11,18 +11,18 @@ import json
 import re
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from engine.admin.act import label
 from engine.admin.client import AdminClient
 from engine.admin.edits import TIERS
 from engine.admin.listen import find
 from engine.errors import EngineError
+from engine.worker_names import WorkerNames
 from telemetry.plain import cells, clip, safe
 from telemetry.proto import tenantscope_pb2 as pb
 
@@ -122,10 +122,10 @@ def _say(result: dict[str, Any], dry_run: bool) -> None:
     click.echo(f"{where}: {'would: ' if dry_run else ''}{safe(result['effect'])}")
     workers = result["workers"]
     if len(workers) > 1:
-        several = _several(workers)
+        names = WorkerNames((w["pool"], w["replica"]) for w in workers)
         for w in workers:
             state = "" if w["ok"] else "told when it is back: " if w["owed"] else "not done: "
-            name = label(w["pool"], w["replica"], several)
+            name = names.label(w["pool"], w["replica"])
             click.echo(f"  worker {safe(name)}: {state}{safe(w['detail'])}")
     else:
         click.echo(f"  {safe(result['detail'])}")
@@ -143,11 +143,6 @@ def _said(w: pb.WorkerResult) -> dict[str, Any]:
         "detail": w.detail,
         "owed": w.owed,
     }
-
-
-def _several(workers: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Pools of which more than one replica is among these."""
-    return frozenset(w["pool"] for w in workers if w["replica"] > 0)
 
 
 # -- rows
@@ -224,8 +219,7 @@ def worker(state: pb.AdminShowReply, w: pb.WorkerNow) -> dict[str, Any]:
 
 
 def _worker(state: pb.AdminShowReply, pool: str, replica: int) -> str:
-    several = frozenset(w.pool for w in state.workers if w.replica > 0)
-    return label(pool, replica, several)
+    return WorkerNames((w.pool, w.replica) for w in state.workers).label(pool, replica)
 
 
 def unknown(name: str, state: pb.AdminShowReply) -> str:

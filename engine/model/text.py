@@ -37,6 +37,8 @@ class Tokenizer:
             self._inner = Inner.from_str(text)
         except Exception as e:  # the library raises plain Exception
             raise ModelError(f"the tokenizer cannot be read: {e}") from None
+        self._inner.no_truncation()  # a file may carry how it was trained with
+        self._inner.no_padding()
         self.eos_ids = tuple(eos_ids)
         self._chat = chat
         raw = json.loads(text)

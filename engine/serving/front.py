@@ -33,7 +33,12 @@ from engine.serving.api.answer import refusal
 from engine.serving.api.auth import KeyRing
 from engine.serving.api.catalogue import Catalogue
 from engine.serving.api.completions import Completions, Tokenizer
-from engine.serving.api.connections import HEAD_BYTES, PatientProtocol, too_few_files
+from engine.serving.api.connections import (
+    HEAD_BYTES,
+    PatientProtocol,
+    PatientServer,
+    too_few_files,
+)
 from engine.serving.api.openai import ApiError
 from engine.serving.api.ready import STALLED_S
 from engine.serving.api.usage import Ask, OwnUsage
@@ -276,7 +281,7 @@ class _Quiet:
             _log.error("%s", error_place(e))
 
 
-class _Server(uvicorn.Server):
+class _Server(PatientServer):
     """Says `ready` once it accepts connections and every worker has answered."""
 
     def __init__(self, config: uvicorn.Config, pools: Pools) -> None:

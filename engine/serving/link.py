@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import grpc
 
 from engine.errors import EngineError
+from engine.serving import charges
 from engine.serving.flight import End, Flight
 from telemetry.proto import tenantscope_pb2 as pb
 from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
@@ -65,7 +66,7 @@ class WorkerLink:
         on_up: Callable[[pb.StatusReply], None] | None = None,
         on_down: Callable[[int, int], None] | None = None,
         take_over: Callable[[Flight], bool] = lambda flight: False,
-        on_charges: Callable[[pb.Charges], None] = lambda charges: None,
+        on_charges: Callable[[pb.Charges], None] = lambda told: None,
     ) -> None:
         self.address = address
         self.status: pb.StatusReply | None = None
@@ -89,6 +90,10 @@ class WorkerLink:
     @property
     def open_requests(self) -> int:
         return len(self._flights)
+
+    def carries(self, request_id: str) -> bool:
+        """Whether this request is open here."""
+        return request_id in self._flights
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name="worker-link")
@@ -261,17 +266,13 @@ class WorkerLink:
     def _said(self, queued: pb.FrontMessage | _Owed | None) -> pb.FrontMessage:
         if isinstance(queued, pb.FrontMessage):
             return queued
-        message, self._owed = _charges(self._owed), {}
+        message = pb.FrontMessage(charges=charges.to_proto(self._owed))
+        self._owed = {}
         return message
 
 
 def _tokens(queued: pb.FrontMessage | _Owed | None) -> int:
     return len(queued.ask.prompt) if isinstance(queued, pb.FrontMessage) else 0
-
-
-def _charges(owed: Mapping[str, float]) -> pb.FrontMessage:
-    each = [pb.TenantCharge(tenant=t, service=service) for t, service in owed.items()]
-    return pb.FrontMessage(charges=pb.Charges(tenants=each))
 
 
 def _end_of(ended: pb.Ended) -> End:

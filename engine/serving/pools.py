@@ -15,12 +15,14 @@ from engine.clock import Clock
 from engine.config import PoolSpec, Settings, Tenant
 from engine.errors import ConfigError
 from engine.scheduling.placement import Load, place
+from engine.serving import charges
 from engine.serving.api.ready import STALLED_S, Progress
 from engine.serving.error_place import error_place
 from engine.serving.flight import Flight
 from engine.serving.front_book import FrontBook, Levels, Submit
 from engine.serving.launch import WorkerPlace
 from engine.serving.link import WorkerLink
+from engine.worker_names import WorkerNames
 from telemetry.proto import tenantscope_pb2 as pb
 
 _log = logging.getLogger(__name__)
@@ -43,16 +45,14 @@ class Pool:
         clock: Clock,
         on_up: OnUp,
         stalled_s: float,
+        names: WorkerNames,
     ) -> None:
         self.name = spec.name
         self.limits = spec.limits
         self.book = book
-        self.replicas = tuple(_Replica(self, p, clock, on_up, stalled_s) for p in places)
+        self.replicas = tuple(_Replica(self, p, clock, on_up, stalled_s, names) for p in places)
+        self.links = tuple(r.link for r in self.replicas)
         self._homes: dict[str, int] = {}  # adapter -> the replica it went to last
-
-    @property
-    def links(self) -> tuple[WorkerLink, ...]:
-        return tuple(r.link for r in self.replicas)
 
     @property
     def open_requests(self) -> int:
@@ -89,9 +89,12 @@ class Pool:
             del self._homes[name]
 
     def take_over(self, flight: Flight) -> bool:
-        """A flight whose worker has gone begins again on another; False when there is none."""
+        """A flight whose worker has gone begins again on another; False when there is none. A
+        choice follows the first of its answer: the worker of that one counts their prompt."""
         adapter = flight.ask.adapter or None
-        link = self.route(adapter)
+        first = flight.ask.counted_with
+        link = self._carrier(first) if first else None
+        link = link or self.route(adapter)
         if link is None:
             return False
         flight.begin_again()
@@ -99,11 +102,15 @@ class Pool:
         self.went(adapter, link)
         return True
 
-    def charged(self, by: WorkerLink, charges: pb.Charges) -> None:
+    def _carrier(self, request_id: str) -> WorkerLink | None:
+        """The worker that has this request now; None when none that answers does."""
+        return next((k for k in self.links if k.is_up and k.carries(request_id)), None)
+
+    def charged(self, by: WorkerLink, told: pb.Charges) -> None:
         """What one replica has charged is known to the others."""
         others = [link for link in self.links if link is not by]
         if others:
-            service = {c.tenant: c.service for c in charges.tenants}
+            service = charges.of_proto(told)
             for link in others:
                 link.charge(service)
 
@@ -132,7 +139,13 @@ class _Replica:
     """One worker of a pool, and what its comings and goings mean to the pool's book."""
 
     def __init__(
-        self, pool: Pool, where: WorkerPlace, clock: Clock, on_up: OnUp, stalled_s: float
+        self,
+        pool: Pool,
+        where: WorkerPlace,
+        clock: Clock,
+        on_up: OnUp,
+        stalled_s: float,
+        names: WorkerNames,
     ) -> None:
         self._pool = pool
         self._clock = clock
@@ -140,6 +153,7 @@ class _Replica:
         self._progress = Progress(stalled_s)
         self._down_s: float | None = None
         self.place = where
+        self._name = f"the {names.name(where.pool, where.replica)}"
         self.was_up = False
         self.stalls = False  # work waits there, and nothing comes
         self.link = WorkerLink(
@@ -147,7 +161,7 @@ class _Replica:
             on_up=self._up,
             on_down=self._down,
             take_over=pool.take_over,
-            on_charges=lambda charges: pool.charged(self.link, charges),
+            on_charges=lambda told: pool.charged(self.link, told),
         )
 
     def observe(self, now_s: float) -> None:
@@ -163,28 +177,22 @@ class _Replica:
             return f"work waits, and no token has come for {stalled_s:.0f} s"
         return None
 
-    def _who(self) -> str:
-        of = self._pool.replicas
-        if len(of) == 1:
-            return f"the worker of pool {self._pool.name}"
-        return f"worker {self.place.replica + 1} of {len(of)} of pool {self._pool.name}"
-
     def _up(self, status: pb.StatusReply) -> None:
         now_s = self._clock.now()
         self.was_up = True
         if self.place.replica == 0:
             self._pool.book.worker_up(status.run_id, now_s)
         if self._down_s is not None:
-            self._pool.book.worker_back(now_s - self._down_s, now_s, who=self._who())
+            self._pool.book.worker_back(now_s - self._down_s, now_s, who=self._name)
             self._down_s = None
         self._on_up(self.place)
 
     def _down(self, lost: int, moved: int) -> None:
         self._down_s = now_s = self._clock.now()
         _log.warning(
-            "%s went away; %d open requests failed, %d began again", self._who(), lost, moved
+            "%s went away; %d open requests failed, %d began again", self._name, lost, moved
         )
-        self._pool.book.worker_down(lost, now_s, who=self._who(), moved=moved)
+        self._pool.book.worker_down(lost, now_s, who=self._name, moved=moved)
 
 
 class Pools:
@@ -206,28 +214,26 @@ class Pools:
         without a worker, or a worker of no pool."""
         self._settings = settings
         self._pools: dict[str, Pool] = {}
+        names = WorkerNames((p.pool, p.replica) for p in places)
         for spec in settings.all_pools():
             mine = sorted((p for p in places if p.pool == spec.name), key=lambda p: p.replica)
             if not mine:
                 raise ConfigError(f"pool {spec.name!r} has no worker: the launch names none")
             book = FrontBook(settings.of_pool(spec.name), clock, run_id, exporter, levels)
-            self._pools[spec.name] = Pool(spec, mine, book, clock, on_up, stalled_s)
+            self._pools[spec.name] = Pool(spec, mine, book, clock, on_up, stalled_s, names)
         if stray := {p.pool for p in places} - set(self._pools):
             raise ConfigError(f"workers of pools {sorted(stray)} that the settings do not name")
         self._clock = clock
-        self._of: dict[str, tuple[Tenant, Pool]] = {}
+        self._tenants = {t.name: t for t in settings.tenants}
 
     def __iter__(self) -> Iterator[Pool]:
         return iter(self._pools.values())
 
     def of(self, tenant: Tenant) -> Pool:
-        """Where a request of the tenant goes now."""
-        known = self._of.get(tenant.name)
-        if known is not None and known[0] is tenant:
-            return known[1]
-        pool = self._pools[self._settings.pool_of(tenant).name]
-        self._of[tenant.name] = (tenant, pool)  # one entry a tenant, changed when it is
-        return pool
+        """Where a request of the tenant goes now. `tenant` may be as it was when the request began:
+        its pool is as the settings in force say."""
+        now = self._tenants.get(tenant.name, tenant)
+        return self._pools[self._settings.pool_of(now).name]
 
     def named(self, name: str) -> Pool | None:
         return self._pools.get(name)
@@ -236,7 +242,7 @@ class Pools:
         """These are in force: who comes from now on goes where they say. What is under way stays
         where it is. Pools and their sizes are as at the start."""
         self._settings = settings
-        self._of.clear()
+        self._tenants = {t.name: t for t in settings.tenants}
         adapters = {name for name, _ in settings.adapters}
         for pool in self:
             pool.forget_homes(adapters)

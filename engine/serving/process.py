@@ -45,6 +45,7 @@ class Child:
         self._ready = threading.Event()
         self._over = threading.Event()  # ready, or will never be
         self._exited = threading.Event()
+        self._closing = threading.Lock()  # two may stop it at once; what it holds is closed once
         theirs, self._ours = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -111,7 +112,8 @@ class Child:
             self._kill_group()
             self._exited.wait()
         self._kill_group()  # whatever it started must not stay behind
-        ours, self._ours = self._ours, -1
+        with self._closing:
+            ours, self._ours = self._ours, -1
         if ours >= 0:
             os.close(ours)
         return self._process.returncode

@@ -20,6 +20,7 @@ from engine.admin.adapters import AdapterNames, Placed
 from engine.clock import Clock
 from engine.errors import EngineError
 from engine.scheduling.request import Ask
+from engine.serving import charges
 from engine.serving.link import MESSAGE_BYTES
 from telemetry.outbound import trace_context
 from telemetry.proto import tenantscope_pb2 as pb
@@ -117,11 +118,6 @@ def _annotate(message: pb.WorkerMessage, result: StepResult) -> None:
             out.waits.CopyFrom(pb.FirstWaits(**waited._asdict()))
 
 
-def charges_message(charges: Mapping[str, float]) -> pb.Charges:
-    """Service charged by tenant, as it goes to the other replicas."""
-    return pb.Charges(tenants=[pb.TenantCharge(tenant=t, service=s) for t, s in charges.items()])
-
-
 class WorkerService(pb_grpc.WorkerServicer):
     """Serves one core.
 
@@ -168,7 +164,7 @@ class WorkerService(pb_grpc.WorkerServicer):
             for outbox in outboxes:
                 outbox.put(result)
         if result.charges and outboxes:
-            outboxes[-1].put(pb.WorkerMessage(charges=charges_message(result.charges)))
+            outboxes[-1].put(pb.WorkerMessage(charges=charges.to_proto(result.charges)))
 
     def stop_admitting(self) -> None:
         """From now on no ask is taken; streams end after what is queued, and their fronts know then
@@ -259,9 +255,7 @@ class WorkerService(pb_grpc.WorkerServicer):
                     with self._names_lock:
                         self._take(message.ask, outbox)
                 elif message.HasField("charges"):
-                    self._core.charged_elsewhere(
-                        {c.tenant: c.service for c in message.charges.tenants}
-                    )
+                    self._core.charged_elsewhere(charges.of_proto(message.charges))
                 elif outbox.owns(message.abort.request_id):
                     end = self._core.complete if message.abort.complete else self._core.abort
                     end(message.abort.request_id)

@@ -17,6 +17,7 @@ from engine.config import Settings
 from engine.serving.keeper import Keeper
 from engine.serving.launch import Launch, WorkerPlace
 from engine.serving.process import Child, ready_or_raise
+from engine.worker_names import WorkerNames
 
 START_S = 1800.0  # it may download its model
 _ALONE = "requests are answered 503 until it is back"
@@ -38,14 +39,9 @@ def places(settings: Settings, folder: Path) -> tuple[WorkerPlace, ...]:
 
 
 def names(places: Sequence[WorkerPlace]) -> tuple[str, ...]:
-    """What a person calls each: "worker"; with several "worker POOL", "worker POOL/2"."""
-    if len(places) == 1:
-        return ("worker",)
-    several = {p.pool for p in places if p.replica > 0}
-    return tuple(
-        f"worker {p.pool}/{p.replica + 1}" if p.pool in several else f"worker {p.pool}"
-        for p in places
-    )
+    """What a person calls each."""
+    names = WorkerNames((p.pool, p.replica) for p in places)
+    return tuple(names.name(p.pool, p.replica) for p in places)
 
 
 def new_run_id() -> str:

@@ -133,15 +133,16 @@ class Completions:
         if not offer.pool.answers:
             raise openai.worker_down()
         now_s = self._clock.now()
-        room = offer.asked.room(guess.least, offer.pool.limits.max_context)
-        why = self._door.foresee(
-            offer.tenant.name, guess.least, guess.likely, room, offer.asked.n, now_s
-        )
+        asked = offer.asked
+        room = asked.room(guess.least, offer.pool.limits.max_context)
+        if asked.is_chat and asked.max_tokens is None and asked.n > 1:
+            room = 1  # by default the longer the prompt, the less each of its answers may have
+        why = self._door.foresee(offer.tenant.name, guess.least, guess.likely, room, asked.n, now_s)
         if why is not None:
             offer.book_offered(now_s)
             raise self._refuse(offer, why, now_s)
         try:
-            prompt = await self.intake.count_in_turn(offer.tenant.name, offer.asked)
+            prompt = await self.intake.count_in_turn(offer.tenant.name, asked)
         except TurnRefused as full:
             offer.book_offered(now_s)
             offer.book_rejected("queue", now_s)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
+from functools import partial
 from typing import Any
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.serving.api import openai
@@ -22,6 +25,34 @@ HEAD_S = 10.0  # from the connection, or the last answer's end, to the end of a 
 UNREAD_S = 30.0  # a reader who is behind, a buffer full, for so long has gone
 MOST_CONNECTIONS = 4096
 _SPARE_FILES = 256  # beside connections: sockets, pipes, modules being read
+
+
+class PatientServer(uvicorn.Server):
+    """Bounds what comes before HTTP too: uvicorn has no option for how long a TLS handshake takes,
+    and one that is never made would hold a connection that no protocol counts."""
+
+    handshake_s = HEAD_S
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """`sockets`: to listen on, one at least."""
+        await super().startup([])  # all but the listening
+        config, loop = self.config, asyncio.get_running_loop()
+        made: Any = config.http_protocol_class
+        protocol = partial(
+            made,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        for listening in sockets or ():
+            server = await loop.create_server(
+                protocol,
+                sock=listening,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=self.handshake_s if config.ssl else None,
+            )
+            self.servers.append(server)
 
 
 class PatientProtocol(H11Protocol):

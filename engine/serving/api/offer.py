@@ -1,5 +1,5 @@
 """A request that is understood, on its way to being let in: what the door, the books and the
-worker need to know of it. A value; its tokens may be counted or only guessed.
+worker need to know of it. Its tokens may be counted or only guessed.
 """
 
 from __future__ import annotations

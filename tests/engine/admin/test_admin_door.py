@@ -269,6 +269,13 @@ def test_a_worker_that_is_frozen_is_looked_at_before_it_is_waited_for_again() ->
     wire.close()
 
 
+def test_a_channel_that_another_thread_has_closed_is_a_worker_that_was_silent() -> None:
+    wire = reach.WorkerWire("unix:/nowhere", "worker gold")
+    wire.close()
+    with pytest.raises(WorkerSilent, match="worker gold was lost while it was asked"):
+        wire.operate(pb.OperateRequest(note="n"))
+
+
 def test_refusals_say_what_may_be_and_where_nobody_answers(door: str) -> None:
     with AdminClient(door) as client:
         many = pb.SetTenantRequest(act=act(), tenant="alice", values={"rpm": "many"})

@@ -145,6 +145,15 @@ def test_damaged_tokenizers_are_refused():
         Tokenizer(json.dumps({"version": "1.0"}), ())
 
 
+def test_a_file_that_was_trained_with_truncation_cuts_and_pads_nothing():
+    inner = Inner.from_str(synthetic_json(512))
+    inner.enable_truncation(4)
+    inner.enable_padding(length=8)
+    tokenizer = Tokenizer(inner.to_str(), (0,))
+    assert tokenizer.encode("0123456789") == BYTE_LEVEL.encode("0123456789")
+    assert len(tokenizer.encode("0")) == 1
+
+
 def test_text_and_made_adapters_load_no_torch(tmp_path):
     code = f"""
 import sys

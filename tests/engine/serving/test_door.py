@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-import uvicorn
 
 from engine.config import Settings
+from engine.serving.api.connections import PatientServer
 from engine.serving.door import DoorRefused, HttpDoor, is_loopback, listen
 from engine.serving.front import uvicorn_config
 from engine.serving.https import follow
@@ -112,6 +112,40 @@ def test_a_host_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> No
         listen("192.0.2.1", 0)
 
 
+async def page(scope, receive, send):  # type: ignore[no-untyped-def]
+    if scope["type"] == "lifespan":
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["scheme"].encode()})
+
+
+def test_who_never_shakes_hands_is_let_go(
+    pem: tuple[trustme.CA, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, cert, key = pem
+    monkeypatch.setattr(PatientServer, "handshake_s", 0.05)
+
+    async def run() -> None:
+        config = uvicorn_config(page, ssl_certfile=cert, ssl_keyfile=key)
+        config.load()
+        server = PatientServer(config)
+        server.lifespan = config.lifespan_class(config)
+        with listen("127.0.0.1", 0) as listening:
+            await server.startup(sockets=[listening])
+            try:
+                reader, writer = await asyncio.open_connection(*listening.getsockname())
+                async with asyncio.timeout(10):
+                    assert await reader.read() == b""
+                writer.close()
+            finally:
+                await server.shutdown(sockets=[listening])
+
+    asyncio.run(run())
+
+
 def test_the_front_speaks_https_and_follows_a_certificate_that_is_renewed(
     pem: tuple[trustme.CA, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,15 +157,6 @@ def test_the_front_speaks_https_and_follows_a_certificate_that_is_renewed(
         made.cert_chain_pems[0].write_to_path(cert)
         made.private_key_pem.write_to_path(key)
 
-    async def app(scope, receive, send):  # type: ignore[no-untyped-def]
-        if scope["type"] == "lifespan":
-            while (await receive())["type"] != "lifespan.shutdown":
-                await send({"type": "lifespan.startup.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": scope["scheme"].encode()})
-
     async def asked(port: int, whom: trustme.CA) -> str:
         trust = ssl.create_default_context()
         whom.configure_trust(trust)
@@ -139,11 +164,11 @@ def test_the_front_speaks_https_and_follows_a_certificate_that_is_renewed(
             return (await client.get(f"https://127.0.0.1:{port}/")).text
 
     async def run() -> None:
-        config = uvicorn_config(app, ssl_certfile=str(cert), ssl_keyfile=str(key))
+        config = uvicorn_config(page, ssl_certfile=str(cert), ssl_keyfile=str(key))
         config.load()
         assert config.ssl is not None
         follow(config.ssl, TlsFiles(cert, key))
-        server = uvicorn.Server(config)
+        server = PatientServer(config)
         server.lifespan = config.lifespan_class(config)
         with listen("127.0.0.1", 0) as listening:
             port = listening.getsockname()[1]

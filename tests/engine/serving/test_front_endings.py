@@ -99,8 +99,8 @@ def test_a_worker_that_dies_fails_open_requests_and_new_ones_are_told_to_wait() 
     rows = b.exporter.rows(RequestRecord)
     assert [(r.outcome, r.run_id) for r in rows] == [("failed", "run-1")] * 2
     went, came = b.exporter.rows(EventRecord)
-    assert "the worker of pool main went away; 2 open requests failed" in went.detail
-    assert "the worker of pool main answers again after" in came.detail
+    assert "the worker went away; 2 open requests failed" in went.detail
+    assert "the worker answers again after" in came.detail
     minutes = {r.run_id: r for r in b.exporter.rows(TenantMinute)}
     assert minutes["run-1"].admitted_requests == 2
     assert minutes["run-2"].admitted_requests == 1

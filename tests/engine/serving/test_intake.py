@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving_fakes import FakeCore, FakeTokenizer
 
-from engine.config import Limits, Settings
+from engine.config import Limits, PoolSpec, Settings
 from engine.model.text import load_tokenizer
 from engine.serving.api.brake import Brake
 from engine.serving.api.intake import INLINE_CHARACTERS
@@ -144,10 +145,12 @@ class Counting(FakeTokenizer):
     def __init__(self) -> None:
         self.read: list[int] = []
         self.hold: threading.Event | None = None
+        self.began = threading.Event()  # what is held
 
     def encode(self, text: str) -> list[int]:
         self.read.append(len(text))
         if self.hold is not None and text.startswith("slow"):
+            self.began.set()
             self.hold.wait(10)
         return super().encode(text)
 
@@ -248,6 +251,48 @@ def test_a_flood_of_long_prompts_is_bounded_and_leaves_the_others_their_turn(
     assert (other.status_code, short.status_code) == (200, 200)
     assert b.minute().rejected_queue_requests == 1
     assert b.minute().offered_requests == b.minute().admitted_requests + 1
+
+
+def test_a_tenant_that_moves_while_its_prompt_is_read_is_served_where_it_went(
+    reader: Counting,
+) -> None:
+    reader.hold = threading.Event()
+    cores = [FakeCore(text_reply("old")), FakeCore(text_reply("new"))]
+    limits = Limits(max_context=100_000, page_tokens=16)
+    pools = (PoolSpec("tail", limits=limits), PoolSpec("gold", limits=limits))
+    chosen = replace(roomy(), pools=pools)
+    moved = replace(
+        chosen,
+        tenants=tuple(
+            replace(t, pool="gold" if t.name == "alice" else None) for t in chosen.tenants
+        ),
+    )
+    with (
+        bench(cores, chosen) as (b, client),
+        ThreadedPost(b, client, prompt="slow" + LONG, max_tokens=9) as running,
+    ):
+        assert reader.began.wait(10)
+        client.portal.call(b.front.apply, moved)  # type: ignore[union-attr]
+        reader.hold.set()
+        assert running.result().json()["choices"][0]["text"] == "new"
+    assert b.minute().pool == "gold"
+    assert b.minute().admitted_requests == 1
+
+
+def test_a_chat_of_several_answers_is_not_refused_for_room_that_its_prompt_takes(
+    reader: Counting,
+) -> None:
+    """497 tokens of 600 leave 103 to each of 8 answers; the shortest prompt had left 512."""
+    chosen = replace(roomy(tpm=3000), limits=Limits(max_context=600, page_tokens=16))
+    turns = [{"role": "user", "content": "x"}] * 71
+    body = {"model": "tiny", "messages": turns, "n": 8}
+    with bench(FakeCore(text_reply("x")), chosen) as (b, client):
+        key = {"authorization": f"Bearer {ALICE}"}
+        answered = client.post("/v1/chat/completions", json=body, headers=key)
+        assert (answered.status_code, b.core.asks[0].max_tokens) == (200, 103)
+        small = client.post("/v1/chat/completions", json=body | {"max_tokens": 400}, headers=key)
+    assert small.json()["error"]["dimension"] == "impossible"
+    assert reader.read == [497], "what was asked for is known before"
 
 
 async def _until_full(turns: Turns, tenant: str) -> None:

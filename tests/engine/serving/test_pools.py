@@ -236,8 +236,25 @@ def test_what_was_not_yet_said_begins_again_on_another_replica(stream: bool, mad
     assert view.settled_tokens == 3 + len("second life") + 1, "charged once"
     assert b.exporter.rows(RequestRecord) == [], "whoever ended it writes its row"
     (event,) = b.exporter.rows(EventRecord)
-    assert "worker 1 of 2 of pool main went away; 0 open requests failed, 1 " in event.detail
+    assert "the worker main/1 went away; 0 open requests failed, 1 " in event.detail
     assert b.minute().admitted_requests == 2
+
+
+def test_the_choices_of_one_answer_begin_again_together() -> None:
+    """Elsewhere the prompt that the first one brings would be counted once more."""
+    cores = [FakeCore() for _ in range(3)]
+    chosen = pooled(pool("main", 3))
+    with bench(cores, chosen) as (b, client), ThreadedPost(b, client, n=3) as running:
+        cores[0].wait_for(lambda: len(cores[0].asks) == 3)
+        b.workers[0].die()
+        went = cores[1]
+        assert went.wait_for(lambda: len(went.asks) == 3), "the least busy had been another"
+        first = went.asks[0].request_id
+        for ask in went.asks:
+            went.end(ask, "length", 0)
+        assert running.result().status_code == 200
+    assert [ask.counted_with for ask in went.asks] == [None, first, first]
+    assert cores[2].asks == []
 
 
 def test_what_was_said_in_part_is_not_begun_again() -> None:

@@ -1,0 +1,15 @@
+"""Service charged by tenant, as replicas tell it to one another through the front. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from telemetry.proto import tenantscope_pb2 as pb
+
+
+def to_proto(charges: Mapping[str, float]) -> pb.Charges:
+    return pb.Charges(tenants=[pb.TenantCharge(tenant=t, service=s) for t, s in charges.items()])
+
+
+def of_proto(message: pb.Charges) -> dict[str, float]:
+    return {c.tenant: c.service for c in message.tenants}
