@@ -13,7 +13,6 @@ from console.judge import Windows
 from console.panels import Holder, TenantRow, count
 from console.rows import Rows
 from console.span import Span
-from console.tenants import flowing
 from telemetry.attribution import attribute
 from telemetry.baseline import choose_baseline
 from telemetry.records import TenantMinute
@@ -25,12 +24,14 @@ ACCOUNT_S = 300.0
 def build_account(
     rows: Rows,
     span: Span,
+    flow: Sequence[TenantMinute],
     tenants: Sequence[TenantRow],
     account_s: float = ACCOUNT_S,
     windows: Windows = window_of,
 ) -> Account | None:
     """The account of one pool's rows, of the `account_s` up to where the data ends; None where no
-    engine was heard. `span` is that of the last minute, `tenants` its figures."""
+    engine was heard. `span` is that of the last minute, `flow` the tenants' rows
+    of it, `tenants` their figures."""
     if not span.engines:
         return None
     window = _window(rows, span, account_s, windows)
@@ -46,7 +47,7 @@ def build_account(
         else:
             apart[line.holder.kind] += line.excess_s
     lately = _lately(rows, span.end - account_s)
-    minutes = _in_span(rows, span)
+    minutes = _by_tenant(flow)
     out = []
     for row in tenants:
         account = made.accounts.get(row.name)
@@ -123,9 +124,9 @@ def _lately(rows: Rows, start: float) -> Mapping[str, Sequence[TenantMinute]]:
     return out
 
 
-def _in_span(rows: Rows, span: Span) -> Mapping[str, tuple[TenantMinute, ...]]:
+def _by_tenant(flow: Sequence[TenantMinute]) -> Mapping[str, tuple[TenantMinute, ...]]:
     out: dict[str, list[TenantMinute]] = defaultdict(list)
-    for r in flowing(rows.tenants, span):
+    for r in flow:
         out[r.tenant].append(r)
     return {t: tuple(ms) for t, ms in out.items()}
 

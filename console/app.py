@@ -27,9 +27,9 @@ from console.handover.handing import Handing
 from console.keys import KEYS, Key, in_order, shadowed
 from console.lines import Piece
 from console.overview import Look
-from console.panels import Snapshot
+from console.panels import ReadTime
 from console.poller import Sees
-from console.screens import GoTo, Open, Say
+from console.screens import GoTo, Open, Say, bucket_s_of
 from console.seeing import Heard
 from console.settings import ConsoleSettings
 from console.wide_columns import COLUMNS, GROUPS
@@ -43,7 +43,6 @@ TABLE = "table"
 LEAVES = "  esc leaves it"
 NOT_LISTED = ("palette", "leave", "enter")  # of no use in the palette
 
-ReadTime = Callable[[str, Snapshot], float]
 Accept = Callable[[str], object]
 
 
@@ -249,7 +248,7 @@ class ConsoleApp(Handing):
         s = self.picture
         if s is None:
             return
-        bucket_s = s.trend.bucket_s if s.trend is not None else 60.0
+        bucket_s = bucket_s_of(s)
         # From where the reader was going, not from where the screen has got to.
         base = self._at if self._at is not None else s.data_at if s.data_at is not None else s.now
         at = (base // bucket_s + buckets) * bucket_s

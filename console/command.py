@@ -115,8 +115,6 @@ def console(
     if once:
         from console import once_command
 
-        with once_command.never_open():
-            opening(where)().close()
         return once_command.once(
             sight, opening(where), read_time, at=at, shape=as_json, ascii_only=ascii_only,
             page=page or once_command.OVERVIEW, tenant=tenant,
@@ -126,7 +124,7 @@ def console(
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # where the screen is drawn
         raise click.UsageError("the console needs a terminal: use --once in scripts")
     desk = _desk(where, doors, recorded=speed is not None or incident is not None)
-    hand = _hand(where, folder, address, incident, recorded=speed is not None)
+    hand = _hand(where, address, incident, recorded=speed is not None)
     return _run(sight, where, at, settings, ascii_only, desk, hand)
 
 
@@ -146,9 +144,7 @@ def _check_page(page: str | None, tenant: str | None, once: bool) -> None:
         raise click.UsageError("--tenant NAME goes with --page tenant or --page requests")
 
 
-def _hand(
-    where: str, folder: str | None, address: str | None, incident: str | None, *, recorded: bool
-) -> Hand:
+def _hand(where: str, address: str | None, incident: str | None, *, recorded: bool) -> Hand:
     from console.handover.hand import Hand, Place
 
     options = ("--connect" if address else "--store", where)

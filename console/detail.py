@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from console.account import REMEMBERED
 from telemetry.ask.reading import Result
 
 MOST_ASKS = 12  # of one page
@@ -83,9 +84,10 @@ class Detail:
         return tuple(a.about for a in self.asks) == tuple(a.about for a in asks)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of one answer by column; none where it has not been heard."""
+        """The rows of one answer by column; none where it has not been heard. The same
+        list at every draw: whoever changes it copies it."""
         answer = self.answers.get(name)
-        return [] if answer is None else answer.dicts()
+        return [] if answer is None else REMEMBERED.of(answer, "dicts", answer.dicts)
 
 
 NOTHING = Detail()

@@ -6,6 +6,7 @@ import math
 from datetime import datetime, tzinfo
 
 ABSENT = "-"
+HALF_A_DAY_S = 43_200.0
 
 
 def duration(seconds: float | None) -> str:
@@ -78,3 +79,8 @@ def zone(at: float, tz: tzinfo | None = None) -> str:
 
 def day(at: float, tz: tzinfo | None = None) -> str:
     return datetime.fromtimestamp(at, tz).strftime("%Y-%m-%d")
+
+
+def when(at: float, now: float, tz: tzinfo | None = None) -> str:
+    """The time of day, or the date (26-11-29) of what lies half a day back: both as wide."""
+    return clock(at, tz) if now - at <= HALF_A_DAY_S else day(at, tz)[2:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from console.formats import ABSENT, duration, quantity
+from console.lines import Piece
 from console.panels import Holder, Latency, Level, Mark
 from telemetry.conventions import TENANT
 from telemetry.plain import safe as plain
@@ -23,6 +24,12 @@ MARK_ROLES = {
     Mark.NONE: "text",
 }
 REASON_ROLES = {"slot": "slot", "budget": "budget", "kv": "kv", "adapter": "adapter"}
+REASON_FILLS = {"slot": 2, "budget": 3, "kv": 0, "adapter": 1}  # of Glyphs.fills
+
+
+def figure(name: str, value: str, role: str = "value") -> list[Piece]:
+    """A name and its value; dim where it is not known."""
+    return [Piece(f"{name} ", "dim"), Piece(value, "dim" if value == ABSENT else role)]
 
 
 def holder_name(holder: Holder) -> str:

@@ -6,7 +6,6 @@ line or column of its own is in "others" and "more", and nothing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,9 +121,11 @@ def _columns(
     cells: Cells, by_holder: Floats, most: int
 ) -> tuple[tuple[HeldBy, ...], npt.NDArray[np.intp]]:
     """The columns, and which one each holder is in."""
-    apart = {h.kind for i, h in enumerate(cells.holders) if h.kind != TENANT and by_holder[i] > 0}
+    # A kind that is unknown here is nobody's by name, and still in the sum.
+    kinds = [h.kind if h.kind in (TENANT, *NOT_TENANTS) else OTHERS for h in cells.holders]
+    apart = {kind for i, kind in enumerate(kinds) if kind != TENANT and by_holder[i] > 0}
     most = max(1, most - len(apart) - 1)
-    tenants = [i for i, h in enumerate(cells.holders) if h.kind == TENANT and by_holder[i] > 0]
+    tenants = [i for i, kind in enumerate(kinds) if kind == TENANT and by_holder[i] > 0]
     tenants.sort(key=lambda i: (-by_holder[i], cells.holders[i].name))
     # A column for one alone says more than "more (1)" does.
     kept = tenants if len(tenants) <= most + 1 else tenants[:most]
@@ -135,14 +136,9 @@ def _columns(
         place |= dict.fromkeys(rest, len(out))
         out.append(HeldBy(MORE, "", len(rest)))
     for kind in NOT_TENANTS:
-        mine = [i for i, h in enumerate(cells.holders) if h.kind == kind and by_holder[i] > 0]
+        mine = [i for i, own in enumerate(kinds) if own == kind and by_holder[i] > 0]
         if mine:
             place |= dict.fromkeys(mine, len(out))
             out.append(HeldBy(kind))
     # Holders of nothing stand nowhere: their zeros may go to the first column.
     return tuple(out), np.array([place.get(i, 0) for i in range(len(cells.holders))], dtype=np.intp)
-
-
-def reasons_of(cells: Cells, order: Sequence[str]) -> tuple[str, ...]:
-    """The reasons that there are charges for, in a given order."""
-    return tuple(r for r in order if r in set(cells.reasons))

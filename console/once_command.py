@@ -22,7 +22,7 @@ from console.detail import NOTHING, Detail
 from console.gather import Asked
 from console.handover.rows import Rows, matrix_rows, tenant_rows
 from console.once import as_json, is_open, known, open_incidents
-from console.panels import Level, Snapshot
+from console.panels import Level, ReadTime, Snapshot
 from console.screens import Page, Place, Scene
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 LINES = 60
 ALL_WELL, OPEN, NOBODY_CAN_SAY = 0, 1, 3
 OVERVIEW = "overview"
-
-ReadTime = Callable[[str, Snapshot], float]
 
 
 class CannotSay(Exception):

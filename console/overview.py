@@ -11,7 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
 from console.cells import clip, width
-from console.formats import ABSENT, clock, day, duration, percent, quantity, whole, zone
+from console.formats import (
+    ABSENT,
+    HALF_A_DAY_S,
+    clock,
+    day,
+    duration,
+    percent,
+    quantity,
+    when,
+    whole,
+    zone,
+)
 from console.judge import GAP, side_by_side
 from console.lines import (
     UNICODE,
@@ -27,7 +38,7 @@ from console.lines import (
     wrap,
 )
 from console.listing import holds_lines, hurt_lines, shown_name
-from console.marks import LEVEL_MARKS, OLD_TOKEN_S, REASON_ROLES
+from console.marks import LEVEL_MARKS, OLD_TOKEN_S, REASON_ROLES, figure
 from console.panels import LIVE, Lamps, Level, Snapshot, over
 from console.table import USUAL
 from telemetry.plain import safe as plain
@@ -38,7 +49,6 @@ LOW_LINES = 18  # below it the strips make room for the lists
 TALL_LINES = 32
 _LABEL_CELLS = 6
 _LEAST_POOL_CELLS = 9
-_HALF_A_DAY_S = 43_200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +273,6 @@ def strips_of(s: Snapshot, cells: int, look: Look) -> tuple[Line, Line, Line]:
     )
 
 
-def _figure(name: str, value: str, role: str = "value") -> list[Piece]:
-    return [Piece(f"{name} ", "dim"), Piece(value, "dim" if value == ABSENT else role)]
-
-
 def _labelled(label: str, pieces: Sequence[Piece], cells: int, ellipsis: str = "…") -> Line:
     return cut(Line((Piece(label.ljust(_LABEL_CELLS), "label"), *pieces)), cells, ellipsis)
 
@@ -288,13 +294,13 @@ def _pool(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     drawn = stacked(held, bar) if held else (Piece(glyphs.gap * bar, "dim"),)
     full = p.running is not None and p.slots is not None and p.running > p.slots - 0.5
     figures = [
-        _figure("KV", percent(p.kv_share), "kv"),
-        _figure("adapter", percent(p.adapter_share), "adapter"),
-        _figure("cache", percent(p.cached_share), "cached"),
-        _figure("free", percent(p.free_share), "free"),
-        _figure("slots", f"{_whole(p.running)}/{_whole(p.slots)}", "warn" if full else "value"),
-        _figure("preempts", quantity(p.preemptions)),
-        _figure("loads", quantity(p.loads)),
+        figure("KV", percent(p.kv_share), "kv"),
+        figure("adapter", percent(p.adapter_share), "adapter"),
+        figure("cache", percent(p.cached_share), "cached"),
+        figure("free", percent(p.free_share), "free"),
+        figure("slots", f"{_whole(p.running)}/{_whole(p.slots)}", "warn" if full else "value"),
+        figure("preempts", quantity(p.preemptions)),
+        figure("loads", quantity(p.loads)),
     ]
     room = cells - _LABEL_CELLS - bar - 4
     return _labelled("POOL", (Piece("["), *drawn, Piece("]  "), *join(figures, room)), cells,
@@ -312,15 +318,15 @@ def _wait(s: Snapshot, cells: int, glyphs: Glyphs) -> Line:
     lead = [Piece(f"{quantity(waiting)}: ", "warn" if waiting else "dim")]
     if waiting == 0.0:
         lead = [Piece("nobody waits  ", "dim")]
-    figures = [_figure(r, quantity(n), REASON_ROLES[r]) for r, n in rates if n]
+    figures = [figure(r, quantity(n), REASON_ROLES[r]) for r, n in rates if n]
     age = s.strip.last_token_age_s
     old = age is not None and age > OLD_TOKEN_S
     figures += [
-        _figure("oldest", duration(s.wait.oldest_s)),
-        _figure("last token", duration(age), "hurt" if old else "value"),
-        [*_figure("step", duration(s.strip.step_s)),
+        figure("oldest", duration(s.wait.oldest_s)),
+        figure("last token", duration(age), "hurt" if old else "value"),
+        [*figure("step", duration(s.strip.step_s)),
          Piece(f" (expected {duration(s.strip.expected_step_s)})", "dim")],
-        [*_figure("out", quantity(s.strip.output_tokens_per_s)), Piece(" tok/s", "dim")],
+        [*figure("out", quantity(s.strip.output_tokens_per_s)), Piece(" tok/s", "dim")],
     ]  # fmt: skip
     room = cells - _LABEL_CELLS - width(lead[0].text)
     return _labelled("WAIT", (*lead, *join(figures, room)), cells, glyphs.ellipsis)
@@ -364,14 +370,14 @@ def ticker_part(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, 
     """What changed and what was alerted, the newest last, under a rule that says since when."""
     ticks = s.ticker[-(lines - 1) :]
     since = ticks[0].at if ticks else s.now
-    old = s.now - since > _HALF_A_DAY_S
-    when = day(since, look.tz) if old else f"{datetime.fromtimestamp(since, look.tz):%H:%M}"
-    out = [rule(f"SINCE {when}" if ticks else "SINCE", "", cells, look.glyphs)]
+    old = s.now - since > HALF_A_DAY_S
+    begun = day(since, look.tz) if old else f"{datetime.fromtimestamp(since, look.tz):%H:%M}"
+    out = [rule(f"SINCE {begun}" if ticks else "SINCE", "", cells, look.glyphs)]
     for t in ticks:
         hurt = t.kind in ("fault", "lost", "quarantine", "incident")
         word = {"policy": "CHANGE", "incident": "ALERT"}.get(t.kind, t.kind.upper())
         pieces = (
-            Piece(f"{_when(t.at, s.now, look.tz)} ", "dim"),
+            Piece(f"{when(t.at, s.now, look.tz)} ", "dim"),
             Piece(f"{word:<7}", "hurt" if hurt else "phase"),
             Piece(plain(t.text)),
         )
@@ -379,13 +385,6 @@ def ticker_part(s: Snapshot, cells: int, lines: int, look: Look) -> tuple[Line, 
     if not ticks:
         out.append(Line((Piece("nothing has changed", "dim"),)))
     return tuple(out)
-
-
-def _when(at: float, now: float, tz: tzinfo | None) -> str:
-    """The time of day, or the date of what lies half a day back: both as wide."""
-    if now - at <= _HALF_A_DAY_S:
-        return clock(at, tz)
-    return day(at, tz)[2:]  # 26-11-29
 
 
 def plain_text(s: Snapshot, cells: int, lines: int, look: Look) -> str:

@@ -7,7 +7,7 @@ drawn as a dash, never as 0.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -194,6 +194,9 @@ class Snapshot:
     @property
     def data_age_s(self) -> float | None:
         return None if self.data_at is None else max(0.0, self.now - self.data_at)
+
+
+ReadTime = Callable[[str, Snapshot], float]  # an instant as it is typed; raises ValueError
 
 
 def fold(rows: Sequence[TenantRow], lines: int) -> tuple[TenantRow, ...]:

@@ -93,11 +93,16 @@ class Say:
 Step = Open | GoTo | Say
 
 
+def bucket_s_of(picture: Snapshot) -> float:
+    """How long a bucket is."""
+    return picture.trend.bucket_s if picture.trend is not None else 60.0
+
+
 def reach(picture: Snapshot, span_s: float) -> tuple[float, float]:
     """From when to when a page's own rows are asked for (unix seconds): up to the newest figures,
     back to the start of the bucket in which the span begins. Moves only when figures do."""
     end = picture.now if picture.data_at is None else picture.data_at
-    bucket_s = picture.trend.bucket_s if picture.trend is not None else 60.0
+    bucket_s = bucket_s_of(picture)
     return (end - span_s) // bucket_s * bucket_s, end
 
 

@@ -32,6 +32,7 @@ from console.span import Span
 from console.story import counts_only, ticker, trend
 from console.tenants import flowing, tenant_rows
 from telemetry.conventions import WAIT_REASONS
+from telemetry.records import TenantMinute
 from telemetry.window import window_of
 
 __all__ = ["Snapshot", "VerdictLines", "build_snapshot", "fold"]
@@ -67,7 +68,8 @@ def build_snapshot(
     pool = pool if pool is not None else _pool_heard_last(rows)
     mine = rows.of_pool(pool) if pool is not None else rows
     span = Span(mine, now, window_s)
-    tenants = tenant_rows(mine, span, verdict)
+    flow = flowing(mine.tenants, span)
+    tenants = tenant_rows(mine, span, flow, verdict)
     spoken = verdict if verdict is not None else counts_only(tenants, span)
     policy = max(mine.policies, key=lambda p: (p.at, p.version), default=None)
     marks = [e for e in mine.events if e.kind == "mark" and e.at <= now]
@@ -85,12 +87,12 @@ def build_snapshot(
         stale=span.data_at is None or now - span.data_at > stale_after_s,
         provisional=any(k[2] + span.engines[k].bucket_s > now for k in span.newest),
         strip=_pool_strip(span, tenants),
-        wait=_wait_strip(mine, span, tenants),
+        wait=_wait_strip(flow, span, tenants),
         trend=trend(mine, span, spoken.named, tenants),
         verdict=spoken,
         tenants=tenants,
         ticker=ticker(mine, now),
-        account=build_account(mine, span, tenants, account_s, windows) if accounted else None,
+        account=build_account(mine, span, flow, tenants, account_s, windows) if accounted else None,
         lamps=Lamps(
             heard=len({k[0] for k in span.newest}),
             known=len({k[0] for k in span.engines}),
@@ -138,8 +140,9 @@ def _pool_strip(span: Span, tenants: Sequence[TenantRow]) -> PoolStrip:
     )
 
 
-def _wait_strip(rows: Rows, span: Span, tenants: Sequence[TenantRow]) -> WaitStrip:
-    flow = flowing(rows.tenants, span)
+def _wait_strip(
+    flow: Sequence[TenantMinute], span: Span, tenants: Sequence[TenantRow]
+) -> WaitStrip:
     columns = {
         reason: total([getattr(r, f"wait_{reason}_s") for r in flow]) for reason in WAIT_REASONS
     }

@@ -21,10 +21,13 @@ from console.span import Span, key
 from telemetry.records import TenantMinute
 
 
-def tenant_rows(rows: Rows, span: Span, verdict: VerdictLines | None) -> tuple[TenantRow, ...]:
-    """Every tenant seen in the rows, the ones to look at first."""
+def tenant_rows(
+    rows: Rows, span: Span, flow: Sequence[TenantMinute], verdict: VerdictLines | None
+) -> tuple[TenantRow, ...]:
+    """Every tenant seen in the rows, the ones to look at first. `flow`: their rows of the span's
+    window."""
     flows: dict[str, list[TenantMinute]] = defaultdict(list)
-    for r in flowing(rows.tenants, span):
+    for r in flow:
         flows[r.tenant].append(r)
     fair = _fair_shares(flows, span)
     pool_bytes = total([span.engines[k].pool_bytes for k in span.newest])
@@ -33,13 +36,13 @@ def tenant_rows(rows: Rows, span: Span, verdict: VerdictLines | None) -> tuple[T
     newest = frozenset(span.newest)
     out = []
     for name in dict.fromkeys(r.tenant for r in rows.tenants):
-        flow = flows.get(name, [])
-        level = [r for r in flow if key(r) in newest]
+        own = flows.get(name, [])
+        level = [r for r in own if key(r) in newest]
         idle: float | None = 0.0 if heard else None
-        service = total([r.service for r in flow])
+        service = total([r.service for r in own])
         service = idle if service is None else service
         kv = total([r.kv_bytes_avg for r in level])
-        output = count([r.output_tokens for r in flow])
+        output = count([r.output_tokens for r in own])
         row = TenantRow(
             name=name,
             running=known_or(total([r.resident_seqs_avg for r in level]), idle),
@@ -50,10 +53,10 @@ def tenant_rows(rows: Rows, span: Span, verdict: VerdictLines | None) -> tuple[T
             service_share=over(service, whole),
             fair_share=fair.get(name),
             output_tokens_per_s=over(known_or(output, idle), span.covered_s),
-            offered=count([r.offered_requests for r in flow]),
-            rejected=count([_refused(r) for r in flow]),
-            slo_eligible=count([r.slo_eligible for r in flow]),
-            slo_missed=count([r.slo_missed for r in flow]),
+            offered=count([r.offered_requests for r in own]),
+            rejected=count([_refused(r) for r in own]),
+            slo_eligible=count([r.slo_eligible for r in own]),
+            slo_missed=count([r.slo_missed for r in own]),
         )
         mark = _mark(row, verdict)
         out.append(row if mark is Mark.NONE else replace(row, mark=mark))

@@ -70,9 +70,12 @@ class Acting(Seeing):
         if not self.screen_stack:  # the last word of a call that was cut off on leaving
             return
         form = self.screen if isinstance(self.screen, ActForm) else None
-        if form is not None:
-            form.hear(spoken) if isinstance(spoken, Acted) else form.renew()
-        elif sentence:
+        shown = False
+        if form is not None and isinstance(spoken, Acted):
+            shown = form.hear(spoken)
+        elif form is not None:
+            form.renew()
+        if sentence and not shown:
             failed = isinstance(spoken, Acted) and not all(a.ok for a in spoken.answers)
             self.say(sentence, "warning" if failed else "information")
         self._body.redraw()

@@ -6,8 +6,6 @@ engines. Draws no screen: the app shows its forms and its lines.
 
 from __future__ import annotations
 
-import getpass
-import shlex
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +16,8 @@ from console.act.effect import expected
 from console.act.form import Form, Stage, answered, orders_of
 from console.act.hand import Acted, Door, Hand, Heard
 from console.act.values import Looked
+from console.handover.copied import command
+from console.handover.hand import login
 from console.lines import Glyphs, Line
 from console.panels import Snapshot
 
@@ -26,11 +26,7 @@ _POLICIES = {"cap": "cap", "weight": "weight", "move": "dedicated-pool"}
 
 def whoever() -> str:
     """The user at this machine: it is written down beside every change."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
+    return f"{login()}@{socket.gethostname()}"
 
 
 class Desk:
@@ -120,7 +116,9 @@ class Desk:
             return made
         policy = _POLICIES.get(act.name)
         if policy is not None and self._store is not None:
-            made = replace(made, what_if=what_if(self._store, made.tenant, policy))
+            several = picture is not None and len(picture.pools) > 1
+            pool = picture.pool if picture is not None and several else None
+            made = replace(made, what_if=what_if(self._store, made.tenant, policy, pool))
         return self.told(made, picture)
 
     def told(self, form: Form, picture: Snapshot | None) -> Form:
@@ -164,9 +162,9 @@ class Desk:
         return tuple(line for line in lines if line is not None)
 
 
-def what_if(store: str, tenant: str, policy: str) -> str:
-    """The command that plays the last quarter of an hour again under such a change."""
-    return (
-        f"tenantscope postmortem whatif --store {shlex.quote(store)} --from '15m ago' "
-        f"--tenant {shlex.quote(tenant)} --policy {policy}"
-    )
+def what_if(store: str, tenant: str, policy: str, pool: str | None = None) -> str:
+    """The command that plays the last quarter of an hour again under such a change. `pool`: which,
+    where the store has several."""
+    words = ["tenantscope", "postmortem", "whatif", "--store", store, "--from", "15m ago",
+             "--tenant", tenant, "--policy", policy]  # fmt: skip
+    return command([*words, "--pool", pool] if pool else words)

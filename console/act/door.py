@@ -160,10 +160,14 @@ def _adapters(rows: Iterable[pb.AdapterNow]) -> tuple[AdapterState, ...]:
     """One a name: several workers may have it."""
     using: dict[str, int] = {}
     places: dict[str, str] = {}
+    pinned: set[str] = set()
     for a in rows:
         using[a.name] = using.get(a.name, 0) + a.requests
         places.setdefault(a.name, a.place)
-    return tuple(AdapterState(name=n, place=places[n], requests=using[n]) for n in using)
+        pinned |= {a.name} if a.pinned else set()
+    return tuple(
+        AdapterState(name=n, place=places[n], requests=using[n], pinned=n in pinned) for n in using
+    )
 
 
 def _tenant(t: pb.AdminTenant, pool: str) -> TenantState:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from console.account import TenantNow
-from console.act.form import Form
+from console.act.form import Form, wrong
 from console.act.values import NO_LIMIT, EngineState, TenantState
 from console.formats import percent, quantity
 from console.panels import Snapshot, count, over, total
@@ -32,7 +32,7 @@ def expected(form: Form, states: Sequence[EngineState], picture: Snapshot | None
     if form.method == "SetTenant" and form.title == "weight":
         return _weight(form, own[0], now)
     if form.title == "move":
-        pool = short(form.value("pool"), 30)
+        pool = short(_typed(form, "pool"), 30)
         return f"new requests go to pool {pool}; {_under_way(own)} under way end where they are"
     if form.method == "DrainTenant":
         return f"nothing new is let in (429); {_ending(_under_way(own), _under_way(own), now)}"
@@ -43,6 +43,12 @@ def expected(form: Form, states: Sequence[EngineState], picture: Snapshot | None
     if form.method == "UnloadAdapter":
         return _unload(form, states)
     return ""
+
+
+def _typed(form: Form, key: str) -> str:
+    """What is typed, where it can be read: half a number is no value yet."""
+    field = next((f for f in form.fields if f.key == key), None)
+    return "" if field is None or wrong(field) else field.typed.strip()
 
 
 def _seen(picture: Snapshot | None, tenant: str) -> TenantNow | None:
@@ -57,10 +63,10 @@ def _under_way(own: Sequence[TenantState]) -> int:
 
 def _cap(form: Form, own: Sequence[TenantState], now: TenantNow | None) -> str:
     parts = []
-    limit = form.value("concurrency")
+    limit = _typed(form, "concurrency")
     if limit == NO_LIMIT:
         parts.append("any number may be under way")
-    elif limit.isdigit():
+    elif limit:
         have = _under_way(own)
         ends = max(0, have - int(limit) * len(own))
         first = f"{have} under way now" if have else "it has nothing under way now"
@@ -71,10 +77,10 @@ def _cap(form: Form, own: Sequence[TenantState], now: TenantNow | None) -> str:
         )
     for key, offered in (("rpm", _a_minute(now, "offered_requests")),
                          ("tpm", _a_minute(now, "offered_tokens"))):  # fmt: skip
-        allowed = form.value(key)
+        allowed = _typed(form, key)
         if allowed == NO_LIMIT:
             parts.append(f"no limit on {key}")
-        elif allowed.isdigit():
+        elif allowed:
             parts.append(_rate(key, int(allowed) * len(own), offered))
     return "; ".join(parts)
 
@@ -114,7 +120,7 @@ def about(seconds: float) -> str:
 
 def _weight(form: Form, own: TenantState, now: TenantNow | None) -> str:
     parts = []
-    weight = form.value("weight")
+    weight = _typed(form, "weight")
     if weight:
         fair = None if now is None else now.row.fair_share
         if fair and 0.0 < fair < 1.0 and own.weight > 0.0:
@@ -126,7 +132,7 @@ def _weight(form: Form, own: TenantState, now: TenantNow | None) -> str:
             )
         else:
             parts.append("takes effect with the next step, where others wait beside it")
-    tier = form.value("tier")
+    tier = _typed(form, "tier")
     if tier:
         parts.append(f"in tier {tier} it goes after every lower tier, from the next step on")
     return "; ".join(parts)
@@ -146,7 +152,9 @@ def _preempt(form: Form, states: Sequence[EngineState], picture: Snapshot | None
         slots = picture.strip.slots if picture is not None and picture.pool == own.pool else None
         known = known and bool(slots)
         if slots and present:
-            fair = math.ceil(own.weight / present * slots)
+            # The picture's slots are those of all engines of the pool, `running` is one's own.
+            engines = sum(own.pool in (x.pool, *x.pools) for x in states)
+            fair = math.ceil(own.weight / present * slots / max(1, engines))
             over_fair += max(0, own.running - fair)
     if not running:
         return "it runs nothing now: nothing would wait again"
@@ -158,7 +166,7 @@ def _preempt(form: Form, states: Sequence[EngineState], picture: Snapshot | None
 
 
 def _unload(form: Form, states: Sequence[EngineState]) -> str:
-    name = form.value("adapter")
+    name = _typed(form, "adapter")
     there = [a for s in states if (a := s.adapter(name)) is not None]
     using = total([float(a.requests) for a in there])
     whose = sorted({t.tenant for s in states for t in s.tenants if name in t.adapters})

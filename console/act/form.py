@@ -119,9 +119,8 @@ def _typing(form: Form, key: str, character: str | None) -> tuple[Form, Send]:
     if key == "escape":
         return form, Send.CLOSE
     if key == "enter":
-        wrong = problem(form)
-        if wrong:
-            return replace(form, trouble=wrong), Send.NOTHING
+        if trouble := problem(form):
+            return replace(form, trouble=trouble), Send.NOTHING
         return replace(form, stage=Stage.TRYING, trouble="", answers=()), Send.TRY
     if key in ("down", "tab"):
         return _to(form, form.at + 1), Send.NOTHING
@@ -179,9 +178,8 @@ def span_s(text: str) -> float | None:
 def problem(form: Form) -> str:
     """What keeps the form from being sent, with what to write instead; empty: nothing."""
     for f in form.fields:
-        wrong = _wrong(f)
-        if wrong:
-            return wrong
+        if trouble := wrong(f):
+            return trouble
     values = [f for f in form.fields if f.key not in (SPAN, REASON)]
     if values and not form.changed:
         return f"nothing to change yet: write a new {' or '.join(f.key for f in values)}"
@@ -190,7 +188,8 @@ def problem(form: Form) -> str:
     return ""
 
 
-def _wrong(field: Field) -> str:
+def wrong(field: Field) -> str:
+    """What is wrong with what one field says; empty: nothing."""
     text = field.typed.strip()
     if field.key == SPAN:
         if text.lower() == PERMANENT or span_s(text) is not None:

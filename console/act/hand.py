@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from console.act.values import Answer, EngineState, Looked, No, Order
+from console.poller import sentence_of
 
 LOOK_EVERY_S = 2.0
 REST = 25.0  # so many times as long as a look took: an engine of many tenants is not kept busy
@@ -118,7 +119,7 @@ class Hand:
             try:
                 states.append(future.result())
             except Exception as e:  # of one door alone: what it says is shown beside the others
-                closed.append((address, _sentence(e)))
+                closed.append((address, sentence_of(e)))
         return Looked(tuple(states), tuple(closed))
 
     def _act(self, orders: tuple[Order, ...]) -> None:
@@ -129,7 +130,8 @@ class Hand:
                 try:
                     answers.append(future.result())
                 except Exception as e:  # whatever it is, the other engines' answers are told
-                    answers.append(Answer(address=order.address, no=_why(e), why_not=_sentence(e)))
+                    why_not = sentence_of(e)
+                    answers.append(Answer(address=order.address, no=_why(e), why_not=why_not))
             looked = self._look()
         finally:
             self._busy.release()
@@ -155,7 +157,3 @@ def rest_s(every_s: float, took_s: float) -> float:
 
 def _why(error: Exception) -> No:
     return No.REFUSED if isinstance(error, DoorShut) else No.SILENT
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -37,6 +37,7 @@ class AdapterState:
     name: str
     place: str = ""
     requests: int = 0  # under way with it
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

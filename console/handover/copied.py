@@ -60,7 +60,12 @@ def _quoted(word: str) -> str:
 
 def escaped_in_quotes(word: str) -> str:
     doubled = word.replace("\\", "\\\\").replace("'", "\\'")
-    return "".join(c if c in ("\\", "'") or safe(c) == c else safe(c) for c in doubled)
+    return "".join(c if safe(c) == c else _escape(c) for c in doubled)
+
+
+def _escape(c: str) -> str:
+    # Above ASCII bash takes \x85 for a byte, not for a character.
+    return f"\\u{ord(c):04x}" if 0x7F < ord(c) <= 0xFF else safe(c)
 
 
 def instant(at: float, tz: tzinfo | None = None) -> str:

@@ -19,7 +19,7 @@ DEFAULT_SPAN_S = 1800.0
               help="A store's folder, or a serve's runtime folder.")  # fmt: skip
 @click.option("--connect", "address", metavar="ADDR", help="The address of a live store.")
 @click.option("--incident", metavar="NAME", help="A sample incident's record instead of a store.")
-@click.option("--perfetto", is_flag=True, required=True,
+@click.option("--perfetto", is_flag=True, required=True, expose_value=False,
               help="As a trace for ui.perfetto.dev or chrome://tracing: a track a tenant, a slice"
               " a part of a request's life.")  # fmt: skip
 @click.option("--from", "begin", metavar="TIME", default=None,
@@ -31,8 +31,8 @@ DEFAULT_SPAN_S = 1800.0
               help="The folder that the file goes to; nothing there is replaced.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="What was written, as a JSON object.")
 def export(
-    folder: str | None, address: str | None, incident: str | None, perfetto: bool,
-    begin: str | None, end: str, into: Path, as_json: bool,
+    folder: str | None, address: str | None, incident: str | None, begin: str | None,
+    end: str, into: Path, as_json: bool,
 ) -> int:  # fmt: skip
     """Write what the console shows into a file that others can open.
 
@@ -48,8 +48,6 @@ def export(
     from telemetry.plain import safe
     from telemetry.source import open_source
 
-    if not perfetto:
-        raise click.UsageError("--perfetto is what can be written: give it")
     where = place_of(folder, address, incident)
     source = open_source(where)
     try:

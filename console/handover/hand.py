@@ -74,8 +74,8 @@ class Hand:
 
     def start(self, what: str, do: Do, tell: Tell) -> bool:
         """Do it on a thread; `do` is given a way to tell a status. False: something else is under
-        way. `tell` is called on the thread."""
-        if self._busy:
+        way, or the console is being left. `tell` is called on the thread."""
+        if self._busy or self._over.is_set():
             return False
         self._busy = what
 
@@ -101,6 +101,8 @@ class Hand:
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             text=True, errors="replace", start_new_session=True, **more,
         )  # fmt: skip
+        if self._over.is_set():  # `close` came before there was a process to end
+            self._end(process)
         lines: list[str] = []
         assert process.stderr is not None
         reader = threading.Thread(target=_last_lines, args=(process.stderr, lines), daemon=True)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import tzinfo
 
 from console.handover.copied import instant
-from console.panels import Snapshot
+from console.panels import ReadTime, Snapshot
 
 BEFORE_S = 120.0  # shown before an onset
 USUAL_S = 1800.0
 LONGEST_S = 86_400.0
 BETWEEN = " to "
-
-ReadTime = Callable[[str, Snapshot], float]
 
 
 def usual(picture: Snapshot) -> tuple[float, float]:

@@ -1,5 +1,5 @@
-"""Adapters: which are on the device and since when, who uses them, how often each was loaded; loads
-again within a minute of an eviction, and what is asked for against what fits.
+"""Adapters: which are on the device and since when, who uses them, how often each was loaded;
+evictions within a minute of the eviction before, and what is asked for against what fits.
 
 Draws rows of the store; where an operator's door answers, its word for where an adapter is counts.
 """
@@ -17,13 +17,14 @@ from console.formats import ABSENT, duration, percent, quantity
 from console.heat import Column, columns_of
 from console.lines import Glyphs, Line, Piece, Row, cut, join, sparkline
 from console.listing import shown_name
+from console.marks import figure
 from console.panels import Snapshot, over
-from console.screens import Page, Place, Say, Scene, Step, reach
+from console.screens import Page, Place, Say, Scene, Step, bucket_s_of, reach
 from console.table import VAST, WIDE, Cell, Field, cells_of, chosen, titles
 from console.wide_columns import byte_count
 
 ADAPTER = "adapter"  # the kind of a row
-RELOAD_S = 60.0  # loaded again so soon after an eviction: thrash
+RELOAD_S = 60.0  # evicted again so soon after the eviction before, so loaded in between: thrash
 MOST, NAMED = 100, 3  # adapters, and tenants that are named beside one
 BUCKETS = 30  # of the map
 STRIPS = 2  # lines above the list
@@ -40,7 +41,7 @@ class Shown:
     row: Mapping[str, Any]
     map: tuple[float | None, ...]
     place: str
-    pinned: bool | None
+    pinned: bool
     scene: Scene
 
 
@@ -111,8 +112,7 @@ class AdaptersPage(Page):
     def wants(self, picture: Snapshot, place: Place) -> Asks:
         pool = picture.pool or ""
         start, end = reach(picture, SPANS[place.switch(SPAN, "15min")])
-        bucket_s = picture.trend.bucket_s if picture.trend is not None else 60.0
-        early, _ = reach(picture, BUCKETS * bucket_s)
+        early, _ = reach(picture, BUCKETS * bucket_s_of(picture))
         return (
             Ask.of("adapters", "adapters_page", start, end, pool=pool, most=MOST, names=NAMED,
                    reload_s=RELOAD_S),
@@ -143,7 +143,8 @@ class AdaptersPage(Page):
             kept = kept[: max(1, room - 1)]
         out += [_line(x, fields, scene) for x in kept]
         if len(kept) < known:
-            out.append(_others([x for x in listed if x not in kept], known - len(kept), scene))
+            aside = [*listed[:first], *listed[first + len(kept) :]]
+            out.append(_others(aside, known - len(kept), scene))
         return out[: scene.lines]
 
     def rows(self, scene: Scene) -> Sequence[Row]:
@@ -181,7 +182,7 @@ def _listed(scene: Scene) -> list[Shown]:
     for row in scene.detail.rows("adapters"):
         state = told.get(row["name"])
         place = state.place if state is not None and state.place else _place_of(row)
-        pinned = getattr(state, "pinned", None)
+        pinned = state is not None and state.pinned
         out.append(Shown(row, maps.get(row["adapter"], nothing), place, pinned, scene))
     key = {"loads": "loads", "bytes": "bytes", "use": "last_use", "lookups": "lookups",
            "tenants": "tenants"}[_sort(scene)]  # fmt: skip
@@ -234,10 +235,6 @@ def _others(rest: Sequence[Shown], count: int, scene: Scene) -> Line:
     return cut(Line((Piece(text, "aside"),)), scene.cells, scene.look.glyphs.ellipsis)
 
 
-def _figure(name: str, value: str, role: str = "value") -> list[Piece]:
-    return [Piece(f"{name} ", "dim"), Piece(value, "dim" if value == ABSENT else role)]
-
-
 def _strips(scene: Scene) -> tuple[Line, Line]:
     """Loads a second, thrash, what is asked for against what fits; hits."""
     pool = next(iter(scene.detail.rows("pool")), {})
@@ -248,17 +245,17 @@ def _strips(scene: Scene) -> tuple[Line, Line]:
     tight = working is not None and room is not None and working > room
     hits = over(found.get("device"), found.get("lookups"))
     first = [
-        _figure("loads/s", _rate(loads, seconds)),
-        _figure(f"again within {RELOAD_S:.0f}s", quantity(again), "hurt" if again else "value"),
-        _figure("asked for", byte_count(working), "hurt" if tight else "value"),
-        _figure("room", byte_count(room)),
+        figure("loads/s", _rate(loads, seconds)),
+        figure(f"again within {RELOAD_S:.0f}s", quantity(again), "hurt" if again else "value"),
+        figure("asked for", byte_count(working), "hurt" if tight else "value"),
+        figure("room", byte_count(room)),
     ]
     second = [
-        _figure("hits", percent(hits), "warn" if hits is not None and hits < 0.5 else "value"),
-        *(_figure(place, quantity(found.get(place))) for place in ("device", "loading", "host",
+        figure("hits", percent(hits), "warn" if hits is not None and hits < 0.5 else "value"),
+        *(figure(place, quantity(found.get(place))) for place in ("device", "loading", "host",
                                                                    "disk")),
-        _figure("in", byte_count(found.get("in_bytes"))),
-        _figure("out", byte_count(found.get("out_bytes"))),
+        figure("in", byte_count(found.get("in_bytes"))),
+        figure("out", byte_count(found.get("out_bytes"))),
     ]  # fmt: skip
     cells = scene.cells
     return (

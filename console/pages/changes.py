@@ -11,17 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from console.act.values import EngineState, tier_word
+from console.act.values import NO_LIMIT, EngineState, tier_word
 from console.cells import clip
-from console.formats import ABSENT, clock, day, whole
+from console.formats import ABSENT, when, whole
 from console.lines import Line, Piece, Row, cut
 from console.overview import Look
 from telemetry.plain import safe as plain
 
 EVENT = "event"  # the kind of rows whose name is an instant: Enter goes there
-_HALF_A_DAY_S = 43_200.0
 LIMITS = ("weight", "tier", "rpm", "tpm", "concurrency")
-NO_LIMIT = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ def version_line(row: Mapping[str, Any], now: float, cells: int, look: Look) -> 
     policy = str(row["policy"])
     if row["held"] is None and row["said"]:  # of no tenant in particular
         pieces: tuple[Piece, ...] = (
-            Piece(f"{when(row['at_s'], now, look)} ", "dim"),
+            Piece(f"{when(row['at_s'], now, look.tz)} ", "dim"),
             Piece(f"v{row['version']} ", "value"),
             Piece(plain(str(row["said"]))),
         )
@@ -111,7 +109,7 @@ def version_line(row: Mapping[str, Any], now: float, cells: int, look: Look) -> 
         what = f"{plain(policy)} at the start"
     why = f"  ({plain(str(row['why']))})" if row["why"] and row["version"] != 1 else ""
     pieces = (
-        Piece(f"{when(row['at_s'], now, look)} ", "dim"),
+        Piece(f"{when(row['at_s'], now, look.tz)} ", "dim"),
         Piece(f"v{row['version']} ", "value"),
         Piece(f"{clip(plain(str(row['who'] or ABSENT)), 12, look.glyphs.ellipsis)}: ", "phase"),
         Piece(what or "limits, weights or tiers"),
@@ -134,8 +132,3 @@ def ending_line(x: Ending, now: float, cells: int, look: Look) -> Line:
         Piece(f"  ({plain(x.why)})" if x.why else "", "dim"),
     )
     return cut(Line(pieces), cells, look.glyphs.ellipsis)
-
-
-def when(at: float, now: float, look: Look) -> str:
-    """The time of day, or the date of what lies half a day back: both as wide."""
-    return clock(at, look.tz) if now - at <= _HALF_A_DAY_S else day(at, look.tz)[2:]

@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 
 from console.cells import clip, fit
 from console.detail import Ask, Asks
+from console.formats import when
 from console.lines import Line, Piece, Row, cut
 from console.listing import shown_name
-from console.pages.changes import EVENT, when
+from console.pages.changes import EVENT
 from console.panels import LIVE, Snapshot
 from console.screens import GoTo, Page, Place, Say, Scene, Step, reach
 from console.table import VAST, WIDE
@@ -84,7 +85,7 @@ class EventsPage(Page):
         e, cells = scene.look.glyphs.ellipsis, scene.cells
         kind = str(event["kind"])
         pieces = [
-            Piece(f"{when(event['at_s'], scene.picture.now, scene.look)} ", "dim"),
+            Piece(f"{when(event['at_s'], scene.picture.now, scene.look.tz)} ", "dim"),
             Piece(fit(WORDS.get(kind, plain(kind).upper()), 8), "hurt" if kind in BAD else "phase"),
         ]
         if cells >= WIDE:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from console.account import REMEMBERED
 from console.cells import clip, fit, width
 from console.detail import Ask, Asks
 from console.formats import ABSENT
@@ -17,7 +18,7 @@ from console.lines import Glyphs, Line, Piece, Row, cut
 from console.listing import shown_name
 from console.marks import MARK_ROLES, MARKS
 from console.panels import Mark, Snapshot
-from console.screens import TENANT, GoTo, Open, Page, Place, Scene, Step, reach
+from console.screens import TENANT, GoTo, Open, Page, Place, Scene, Step, bucket_s_of, reach
 from telemetry.plain import local
 
 MOST_TENANTS = 60  # with a line of their own; the rest is one line
@@ -36,7 +37,7 @@ class HeatPage(Page):
     title: ClassVar[str] = "HEAT"
 
     def wants(self, picture: Snapshot, place: Place) -> Asks:
-        start, end = reach(picture, BUCKETS * _bucket_s(picture))
+        start, end = reach(picture, BUCKETS * bucket_s_of(picture))
         pool = picture.pool or ""
         return (
             Ask.of("heard", "pool_minutes", start, end),
@@ -116,17 +117,17 @@ def go_to_minute(app: Any) -> None:
         app.go(step.at)
 
 
-def _bucket_s(picture: Snapshot) -> float:
-    return picture.trend.bucket_s if picture.trend is not None else 60.0
-
-
 def _heat(scene: Scene) -> Heat:
-    bucket_s = _bucket_s(scene.picture)
+    bucket_s = bucket_s_of(scene.picture)
     most = max(1, scene.cells - _MARK_CELLS - _LEAST_NAME - 2 * (_VALUE_CELLS + 1) - 1)
-    heard = scene.detail.rows("heard")
-    columns = columns_of(heard, scene.picture.pool or "", min(BUCKETS, most))
+    pool = scene.picture.pool or ""
     metric = METRICS[scene.place.switch(METRIC, "wait")]
-    return heat_of(scene.detail.rows("cells"), columns, metric, bucket_s)
+
+    def made() -> Heat:
+        columns = columns_of(scene.detail.rows("heard"), pool, min(BUCKETS, most))
+        return heat_of(scene.detail.rows("cells"), columns, metric, bucket_s)
+
+    return REMEMBERED.of(scene.detail, ("heat", metric.key, bucket_s, pool, most), made)
 
 
 def _name_cells(scene: Scene, columns: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from console.cells import fit
 from console.formats import duration
 from console.lines import Glyphs, Piece
+from telemetry.plain import safe as plain
 
 # Part, its letter, its role; waits first, then what was done. The letter is what tells them apart
 # without colour.
@@ -56,7 +57,7 @@ def life_line(
     """Exactly `cells` wide; a life of `longest_s` fills them. A part has a cell at least, but for
     those that are less than a hundredth of that: only the words tell them."""
     if row["outcome"] == "rejected":
-        why = row["reject_reason"] or "?"
+        why = plain(str(row["reject_reason"] or "?"))
         return (Piece(fit(f"refused: {why}", cells), "warn"),)
     told = parts_of(row)
     scale = cells / longest_s if longest_s > 0.0 else 0.0

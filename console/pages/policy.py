@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from console.cells import clip
 from console.detail import Ask, Asks
-from console.formats import ABSENT
+from console.formats import ABSENT, when
 from console.lines import Glyphs, Line, Piece, Row, cut, rule
 from console.listing import shown_name
 from console.overview import Look
-from console.pages.changes import EVENT, ending_line, endings, version_line, when, word
+from console.pages.changes import EVENT, ending_line, endings, version_line, word
 from console.panels import Snapshot
 from console.screens import TENANT, GoTo, Open, Page, Scene, Step, reach
 from console.table import WIDE, Cell, Field, cells_of, chosen, titles
@@ -164,7 +164,7 @@ def _since(x: Held, cells: int, glyphs: Glyphs) -> Cell:
         if x.row["oldest"] > 1:  # it is looked back over some versions only
             return f"before v{x.row['oldest']}", "dim"
         return ("the start" if x.row["at_start"] else "its coming"), "dim"
-    return f"v{x.row['since_version']} {when(x.row['since_at'], x.now, x.look)}", "value"
+    return f"v{x.row['since_version']} {when(x.row['since_at'], x.now, x.look.tz)}", "value"
 
 
 def _said(name: str) -> Any:

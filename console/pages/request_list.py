@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from console.cells import clip, fit, width
-from console.formats import ABSENT, clock, day, duration, quantity
+from console.formats import ABSENT, duration, quantity, when
 from console.lines import Line, Piece, Row, cut
 from console.listing import shown_name
 from console.overview import Look
@@ -21,7 +21,6 @@ from telemetry.plain import safe as plain
 REQUEST = "request"  # the kind of its rows
 LIFE = "life"
 Told = Mapping[str, Any]
-_HALF_A_DAY_S = 43_200.0
 # Where an adapter was found at the arrival, in the words of who waits for it.
 STATES = {"device": "hit", "loading": "loading", "host": "warm", "disk": "cold"}
 
@@ -36,14 +35,13 @@ class Shown:
     longest_s: float
 
 
-def _when(x: Shown) -> str:
-    at, tz = x.row["ended"], x.look.tz
-    return clock(at, tz) if x.now - at <= _HALF_A_DAY_S else day(at, tz)[2:]
+def _ended(x: Shown) -> Cell:
+    return when(x.row["ended"], x.now, x.look.tz), "dim"
 
 
 def _outcome(x: Shown) -> Cell:
     r = x.row
-    word = str(r["outcome"]).replace("_", " ")
+    word = plain(str(r["outcome"]).replace("_", " "))
     missed = [n for n in ("ttft", "tpot", "gap") if r[f"missed_{n}"]]
     if r["outcome"] == "finished":
         return (f"miss {missed[0]}", "hurt") if missed else ("ok" if r["slo_met"] else word, "dim")
@@ -83,7 +81,7 @@ def _fields(of_one: bool) -> tuple[Field[Shown], ...]:
         )
     )
     return (
-        Field("ended", "ended", 8, _cell(lambda x: (_when(x), "dim")), "left"),
+        Field("ended", "ended", 8, _cell(_ended), "left"),
         *named,
         Field(LIFE, "life", 14, _cell(lambda x: ("", "")), "left", most=200),
         Field("outcome", "outcome", 9, _cell(_outcome), "left"),
@@ -168,7 +166,7 @@ def about_lines(row: Told, cells: int, look: Look) -> tuple[Line, Line]:
     ]
     first = "  ".join(f for f in facts if f)
     if row["outcome"] == "rejected":
-        second = f"refused: {plain(row['reject_reason'] or 'no reason given')}"
+        second = f"refused: {plain(str(row['reject_reason'] or 'no reason given'))}"
     else:
         second = in_words(row)
     identity = plain(str(row["request_id"]))

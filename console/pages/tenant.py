@@ -14,7 +14,7 @@ from console.detail import Ask, Asks
 from console.formats import percent, span
 from console.lines import Glyphs, Line, Piece, Row, cut, join, rule, stacked
 from console.listing import shown_name
-from console.marks import REASON_ROLES
+from console.marks import REASON_FILLS, REASON_ROLES
 from console.pages.changes import EVENT, ending_line, endings, values, version_line, word
 from console.pages.history import History
 from console.pages.request_list import REQUEST, request_lines
@@ -27,7 +27,7 @@ from console.pages.tenant_strips import (
     wait_lines,
 )
 from console.panels import Mark, Snapshot, TenantRow
-from console.screens import TENANT, GoTo, Open, Page, Place, Say, Scene, Step, reach
+from console.screens import TENANT, GoTo, Open, Page, Place, Say, Scene, Step, bucket_s_of, reach
 from telemetry.conventions import WAIT_REASONS
 from telemetry.plain import safe as plain
 
@@ -36,7 +36,6 @@ SPANS = {"15min": 900.0, "5min": 300.0, "1h": 3600.0, "6h": 21_600.0}
 MOST_CHARGED, MOST_REQUESTS, MOST_VERSIONS = 12, 40, 12
 LOW = 18  # lines below which TTFT is one line, and shares too
 MARKED = {Mark.HURT: "HURT", Mark.NAMED: "the verdict names it", Mark.MISSING: "misses targets"}
-_FILLS = {"slot": 2, "budget": 3, "kv": 0, "adapter": 1}
 Told = Mapping[str, Any]
 
 
@@ -58,7 +57,7 @@ class TenantPage(Page):
     def wants(self, picture: Snapshot, place: Place) -> Asks:
         if place.tenant is None:
             return ()
-        bucket_s = _bucket_s(picture)
+        bucket_s = bucket_s_of(picture)
         of: dict[str, str] = {"pool": picture.pool or "", "tenant": place.tenant}
         whole, end = reach(picture, BUCKETS * bucket_s)
         start, _ = reach(picture, SPANS[place.switch("span", "15min")])
@@ -212,7 +211,7 @@ def _holder(row: Told, whole: float, side: str, scene: Scene) -> Line:
     room = max(10, min(28, cells // 5))
     by = [(r, row[f"{r}_s"]) for r in WAIT_REASONS if row[f"{r}_s"]]
     bar = max(6, cells // 5)
-    parts = [(s / whole, g.fills[_FILLS[r]], REASON_ROLES[r]) for r, s in by] if whole else []
+    parts = [(s / whole, g.fills[REASON_FILLS[r]], REASON_ROLES[r]) for r, s in by] if whole else []
     part = percent(row["charged_s"] / whole if whole else None)
     lead = [
         Piece("  "),
@@ -244,15 +243,11 @@ def _titled(name: str, heading: Line, cells: int, glyphs: Glyphs) -> Line:
     return cut(Line((Piece(lead, "label"), Piece(tail, "head")), "head"), cells)
 
 
-def _bucket_s(picture: Snapshot) -> float:
-    return picture.trend.bucket_s if picture.trend is not None else 60.0
-
-
 def _history(scene: Scene) -> History:
     ask = next((a for a in scene.detail.asks if a.name == "history"), None)
     if ask is None or ask.start is None or ask.end is None:
-        return History((), _bucket_s(scene.picture))
-    return History.of(scene.detail.rows("history"), ask.start, ask.end, _bucket_s(scene.picture))
+        return History((), bucket_s_of(scene.picture))
+    return History.of(scene.detail.rows("history"), ask.start, ask.end, bucket_s_of(scene.picture))
 
 
 def _now(scene: Scene) -> TenantNow:

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from console.cells import width
+from console.cells import clip, fit, width
 from console.formats import ABSENT, duration, percent, quantity, span
 from console.lines import Glyphs, Line, Piece, cut, join, sparkline, stacked
-from console.marks import REASON_ROLES
+from console.marks import REASON_FILLS, REASON_ROLES
+from console.marks import figure as told_figure
 from console.pages.changes import values, word
 from console.pages.history import (
     FOUND,
@@ -30,10 +31,10 @@ from console.panels import FEW, over
 from console.wide_columns import byte_count
 from telemetry.conventions import WAIT_REASONS
 from telemetry.findings.limits import DEFAULT
+from telemetry.plain import safe as plain
 
 LABEL_CELLS = 7
 OCTAVES = 20  # of the times to first token: 1 ms to 512 s and beyond
-_FILLS = {"slot": 2, "budget": 3, "kv": 0, "adapter": 1}
 _ORDER = ("disk", "host", "loading", "device", "base", "unknown")
 _NAMES = {**STATES, "base": "base", "unknown": "unknown"}
 Told = Mapping[str, Any]
@@ -41,7 +42,7 @@ Figures = list[list[Piece]]
 
 
 def figure(name: str, value: str, role: str = "value") -> list[Piece]:
-    return [Piece(f"{name} ", "dim"), Piece(value, "dim" if value in (ABSENT, "0", "0s") else role)]
+    return told_figure(name, value, "dim" if value in ("0", "0s") else role)
 
 
 def strip(
@@ -104,7 +105,7 @@ def wait_lines(h: History, excess_s: float | None, cells: int, glyphs: Glyphs) -
     ]
     lines = [strip("WAIT", series, figures, cells, glyphs, top=most, open_end=h.provisional)]
     bar = max(8, (cells - LABEL_CELLS) // 2 - 2)
-    parts = [(s / whole, glyphs.fills[_FILLS[r]], REASON_ROLES[r]) for r, s in known.items()]
+    parts = [(s / whole, glyphs.fills[REASON_FILLS[r]], REASON_ROLES[r]) for r, s in known.items()]
     drawn = stacked(parts, bar) if parts else (Piece(glyphs.gap * bar, "dim"),)
     reasons = [figure(r, span(s), REASON_ROLES[r]) for r, s in
                sorted(known.items(), key=lambda x: -x[1])]  # fmt: skip
@@ -166,10 +167,10 @@ def ttft_lines(rows: Sequence[Told], cells: int, glyphs: Glyphs, most: int) -> l
                 else figure("p99", duration(f["p99_s"])))  # fmt: skip
         figures = [tail, figure("p50", duration(None if few else f["p50_s"])),
                    figure("n", quantity(f["n"]))]  # fmt: skip
-        name = _NAMES.get(state, state)
+        name = clip(_NAMES.get(state, plain(str(state))), 8, glyphs.ellipsis)
         lead = [
             Piece(f"{'TTFT' if not out else '':<{LABEL_CELLS}}", "label"),
-            Piece(f"{name:<8}", "adapter"),
+            Piece(fit(name, 8), "adapter"),
             Piece("1ms", "dim"),
             Piece("".join(bars), "bar"),
             Piece(">8m  ", "dim"),

@@ -73,15 +73,18 @@ class ActForm(ModalScreen[None]):
         self.form = pasted(self.form, event.text)
         self._show()
 
-    def hear(self, acted: Acted) -> None:
-        """An answer to what this form sent; of another form's it is none."""
+    def hear(self, acted: Acted) -> bool:
+        """Take up an answer; whether it is one to what this form sent."""
         waits = self.form.stage in (Stage.TRYING, Stage.DOING)
-        own = {o.method for o in acted.orders} == {self.form.method} and {
+        same = {o.method for o in acted.orders} == {self.form.method} and {
             o.tenant for o in acted.orders
         } == {self.form.tenant}
-        if waits and own and acted.orders[0].dry_run == (self.form.stage is Stage.TRYING):
+        trial = self.form.stage is Stage.TRYING
+        own = waits and same and acted.orders[0].dry_run == trial
+        if own:
             self.form = self._desk.answered(self.form, acted)
         self._show()
+        return own
 
     def renew(self) -> None:
         """The engines were looked at again, or there is a new picture."""

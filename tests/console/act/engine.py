@@ -97,7 +97,7 @@ class Engine(pb_grpc.AdminServicer):
             for key in ("rpm", "tpm", "concurrency"):
                 if getattr(t, key) is not None:
                     setattr(row, key, getattr(t, key))
-        reply.adapters.add(name="acme-a", place="device", requests=5)
+        reply.adapters.add(name="acme-a", place="device", requests=5, pinned=True)
         reply.adapters.add(name="acme-b", place="host")
         reply.changes.extend(self.changes)
         for pool in self.pools:

@@ -40,6 +40,7 @@ def test_a_look_is_the_engine_in_values(door):
     acme = state.tenant("acme")
     assert (acme.rpm, acme.concurrency, acme.under_way, acme.pool) == (None, None, 13, "main")
     assert state.adapter("acme-a").requests == 5
+    assert [a.pinned for a in state.adapters] == [True, False]
 
 
 @pytest.mark.parametrize(

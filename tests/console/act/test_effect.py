@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from console.account import Account, TenantNow
 from console.act.acts import BY_NAME, form_of
@@ -99,3 +101,37 @@ def test_over_two_engines_a_limit_holds_on_each():
 )
 def test_an_estimate_is_coarse(seconds, words):
     assert about(seconds) == words
+
+
+@pytest.mark.parametrize("text", [".", "-1", "²", "-0.5", "nan", "inf", "0", "1_0", "1e3"])
+def test_of_a_weight_that_cannot_be_read_nothing_is_expected(text):
+    assert says("weight", weight=text) == ""
+
+
+@pytest.mark.parametrize("text", ["²", "1_0", "-1", "٣"])
+def test_of_a_limit_that_cannot_be_read_nothing_is_expected(text):
+    assert says("cap", concurrency=text, rpm=text, tpm=text) == ""
+    assert says("weight", tier=text) == ""
+
+
+KINDS = st.sampled_from([(name, key) for name in ("cap", "weight", "drain", "unload", "move")
+                         for key in (*BY_NAME[name].values, "for", "reason")])  # fmt: skip
+NEARLY = st.text(".-+_eE0123456789²٣ naif", max_size=12)
+
+
+@given(KINDS, st.text(max_size=200) | NEARLY)
+def test_no_text_in_any_field_raises(kind, text):
+    name, key = kind
+    said = says(name, **{key: text})
+    assert "nan" not in said
+    assert "-" not in said.partition("goes from")[2]
+
+
+def test_of_two_engines_of_a_pool_each_has_its_part_of_the_slots():
+    other = replace(STATE, address="unix:/b", engine="e2")
+    form = form_of(BY_NAME["preempt"], "acme", Looked((STATE, other)))
+    assert isinstance(form, Form)
+    assert SEEN.strip.slots == 8.0  # of both together: two of four are fair on each
+    assert expected(form, (STATE, other), SEEN) == (
+        "about 74 of 78 running requests wait again and are computed once more"
+    )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import replace
 
 import pytest
 
+from console.act.acts import BY_NAME
 from console.act.desk import Desk, what_if
 from console.act.hand import Acted, DoorShut, Hand, rest_s
 from console.act.values import Answer, EngineState, Looked, No, Order, Part, TenantState
@@ -158,3 +160,15 @@ def test_the_what_ifs_command_is_one_for_a_shell():
         "tenantscope postmortem whatif --store '/a store' --from '15m ago' "
         "--tenant 'x'\"'\"'; rm -rf y' --policy cap"
     )
+
+
+def test_the_what_if_names_the_pool_where_the_store_has_several_and_no_control_character():
+    assert what_if("s", "a\x1b", "cap", "ma in") == (
+        "tenantscope postmortem whatif --store s --from '15m ago' --tenant $'a\\x1b' --policy cap "
+        "--pool 'ma in'"
+    )
+    desk, seen = Desk([Held("a")], store="s"), picture()
+    desk.heard(Looked((Held("a").look(),)), seen)
+    several = replace(seen, pools=("gold", "main"))
+    for at, pool in ((seen, ""), (several, " --pool main")):
+        assert desk.form(BY_NAME["cap"], "acme", at).what_if.endswith(f"--policy cap{pool}")

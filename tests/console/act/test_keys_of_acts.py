@@ -187,6 +187,33 @@ def test_a_silent_engine_holds_up_nothing_and_leaving_the_form_changes_nothing(o
     one.play(body)
 
 
+def test_what_became_of_an_act_is_told_over_another_form(one):
+    async def body(s: Scene) -> None:
+        await s.press("d", "enter")
+        await s.has(Stage.TRIED)
+        s.engine.hold.clear()
+        await s.press("enter", "escape", "c")
+        assert s.form is not None
+        assert s.told == []
+        s.engine.hold.set()
+        await until(s.pilot, lambda: s.told)
+        assert s.told == ["drain of 'acme'"]
+        assert s.form.form.stage is Stage.TYPING
+
+    one.play(body)
+
+
+def test_what_is_told_in_its_own_form_is_not_told_twice(one):
+    async def body(s: Scene) -> None:
+        await s.press("d", "enter")
+        await s.has(Stage.TRIED)
+        await s.press("enter")
+        await s.has(Stage.DONE)
+        assert s.told == []
+
+    one.play(body)
+
+
 def test_what_is_pasted_is_one_line_and_the_form_follows_the_terminals_size(one):
     async def body(s: Scene) -> None:
         await s.press("c")

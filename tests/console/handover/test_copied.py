@@ -36,7 +36,7 @@ def test_a_shell_reads_a_name_as_it_was(name):
 
 
 def test_a_name_with_control_characters_comes_back_out_of_bash():
-    names = ["\x1b]0;title\x07", "a'b\\c\nd", "$(reboot)", "\u202eevil"]
+    names = ["\x1b]0;title\x07", "a'b\\c\nd", "$(reboot)", "\u202eevil", "\x85\x9b1m\xad"]
     asked = "printf '%s\\0' " + command(names)
     said = subprocess.run(["bash", "-c", asked], capture_output=True, check=True).stdout
     assert said.decode().split("\0")[:-1] == names

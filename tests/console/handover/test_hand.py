@@ -106,6 +106,16 @@ def test_leaving_ends_the_process_and_says_nothing_more(tmp_path):
     assert not heard.done.is_set()
 
 
+def test_a_process_begun_after_leaving_is_ended_and_nothing_more_begins(tmp_path):
+    own = Hand(folder=tmp_path)
+    own.close()
+    code, _ = own.process([*PYTHON, "import threading; threading.Event().wait()"], lambda s: None,
+                          "x")  # fmt: skip
+    assert code != 0
+    assert not own.start("report", lambda status: Said("made"), Heard())
+    assert own.busy == ""
+
+
 def test_the_usual_window_is_the_incident_and_what_led_to_it():
     s = picture()
     start, end = window.usual(s)

@@ -96,6 +96,13 @@ def test_an_operators_door_knows_better():
     assert line_of(scene(engines=(state,)), "cold").split()[1] == "draining"
 
 
+def test_what_is_pinned_is_marked_where_a_door_says_so():
+    held = AdapterState(name="cold", place="host", pinned=True)
+    door = EngineState(address="a", engine="e", pool="main", version=1, adapters=(held,))
+    assert line_of(scene(engines=(door,)), "cold").split()[1] == "host*"
+    assert line_of(scene(), "cold").split()[1] == "host"
+
+
 def test_what_came_back_too_soon_is_counted_beside_what_fits():
     s = scene(120)
     assert "again within 60s 2" in text(s)[3]

@@ -15,7 +15,7 @@ from console.frame import screen_lines
 from console.heat import METRICS, OTHERS, STEPS, Column, Heat, HeatRow, columns_of, fold, heat_of
 from console.lines import ASCII, Row
 from console.overview import Look
-from console.pages.heat import ASCII_SHADES, SHADES, HeatPage
+from console.pages.heat import ASCII_SHADES, SHADES, HeatPage, _heat
 from console.screens import TENANT, GoTo, Open, Place, Scene
 from tests.console import places
 from tests.console import rows as made
@@ -178,3 +178,12 @@ def test_a_crowd_is_folded_where_the_rows_are_read():
     last = next(x for x in reversed(text(s)) if "others" in x)
     shown = sum(1 for x in text(s) if x[3:5] in ("t0", "ac"))
     assert f"others ({91 - shown})" in last
+
+
+def test_what_two_draws_are_made_of_is_worked_out_once():
+    s = scene()
+    assert s.detail.rows("cells") is s.detail.rows("cells")
+    assert _heat(s) is _heat(replace(s))
+    other = replace(s, place=PAGE.turn(s, "metric"))
+    assert _heat(other).metric is not _heat(s).metric
+    assert _heat(replace(s, detail=fetch(SOURCE, s.detail.asks))) is not _heat(s)

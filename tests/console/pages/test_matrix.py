@@ -162,3 +162,11 @@ def test_more_holders_than_columns_are_one_column():
     assert m.rows[-1].victim is None
     assert m.rows[-1].tenants == len(victims_of(s.picture.account.cells, CHARGED, None)) - 3
     assert text(replace(s, look=Look(tz=UTC, glyphs=ASCII)))[3].isascii()
+
+
+def test_what_an_unknown_kind_held_is_with_the_others_and_nobodys_by_name():
+    cells = replace(cells_of([(0, 0, 0, 8.0, 1.0), (0, 0, 1, 2.0, 1.0)]),
+                    holders=(Holder("tenant", "a"), Holder("moon", "x"), *HOLDERS[2:]))  # fmt: skip
+    m = matrix_of(cells, CHARGED, None, rows=4, columns=4)
+    assert [(c.kind, c.name) for c in m.columns] == [("tenant", "a"), ("others", "")]
+    assert m.totals == (8.0, 2.0)

@@ -48,7 +48,7 @@ def test_of_one_tenant_alone_or_of_all_of_them():
 
 
 @pytest.mark.parametrize(
-    ("only", "n"), [("all", 33), ("missed", 12), ("refused", 1), ("failed", 0), ("preempted", 32),
+    ("only", "n"), [("all", 33), ("missed", 12), ("refused", 2), ("failed", 0), ("preempted", 32),
                     ("retries", 1)]
 )  # fmt: skip
 def test_only_those_of_a_kind(only, n):

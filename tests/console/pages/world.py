@@ -37,6 +37,7 @@ ODD = (
     "\x1b]52;c;aGk=\x07osc",
     "%_'\"/~$.",
 )
+ODD_WORD = "\x1b[31m\u202e日本語 [b]word"  # of an engine of another version, or a tampered store
 SIZES = ((160, 50), (120, 40), (80, 24), (60, 20))
 LIMITS = {"weight": 1.0, "tier": 0, "rpm": 60, "tpm": None, "concurrency": 16}
 
@@ -83,7 +84,11 @@ def _requests() -> list[Any]:
                         wait_slot_s=None, wait_budget_s=None, wait_kv_s=None, wait_adapter_s=None,
                         prefill_s=None, rewait_kv_s=None, preemptions=None, slo_met=None,
                         missed_ttft=None))  # fmt: skip
-    out += [_request(name, END - 30.0 + i, request_id=f"odd{i}") for i, name in enumerate(ODD)]
+    words = {0: {"outcome": ODD_WORD}, 1: {"adapter_state": ODD_WORD},
+             4: {"outcome": ODD_WORD, "adapter_state": ODD_WORD},
+             5: {"outcome": "rejected", "reject_reason": ODD_WORD}}  # fmt: skip
+    out += [_request(name, END - 30.0 + i, request_id=f"odd{i}", **words.get(i, {}))
+            for i, name in enumerate(ODD)]  # fmt: skip
     return out
 
 
