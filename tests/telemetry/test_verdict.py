@@ -10,7 +10,7 @@ from telemetry.case import open_case
 from telemetry.findings.finding import Holds, Strength
 from telemetry.verdict import judge
 from tests.telemetry.synthetic_rows import CAPACITY, SELF, Pool
-from tests.telemetry.verdict_bench import finding, tipped
+from tests.telemetry.verdict_bench import all_grew, finding, tipped
 
 
 def test_a_quiet_pool_names_nobody():
@@ -89,16 +89,7 @@ def test_the_word_culprit_asks_for_a_charge_of_its_own():
 
 
 def test_whoever_outgrew_everyone_is_named_all_the_same():
-    pool = Pool()
-    names = ("a", "b", "c", "d")
-    for i in range(16):
-        hot = i >= 10
-        pool.engine(i, busy_s=9.0, predicted_s=9.0)
-        for t in names:
-            offered = (90 if t == "a" else 20) if hot else 10
-            held = {"a": 16.0, "b": 2.0, "c": 1.0, "d": 1.0} if hot else {}
-            pool.tenant(i, t, offered=offered, service=100.0 * offered, missed=4 if hot else 0,
-                        waits={"slot": {h: s for h, s in held.items() if h != t}})  # fmt: skip
+    pool = all_grew(90, {"a": 16.0, "b": 2.0, "c": 1.0, "d": 1.0})
     verdict = judge(pool.window(10, 16))
     assert (verdict.kind, verdict.tenant) == ("tenant", "a")
     assert finding(verdict, "everyone").holds is Holds.YES

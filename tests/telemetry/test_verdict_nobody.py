@@ -7,7 +7,7 @@ from datetime import UTC
 from telemetry.findings.finding import Holds
 from telemetry.verdict import judge
 from tests.telemetry.synthetic_rows import CAPACITY, OTHERS, POLICY, SELF, Pool
-from tests.telemetry.verdict_bench import finding, tipped
+from tests.telemetry.verdict_bench import all_grew, finding, tipped
 
 
 def test_a_slow_engine_is_capacity_and_names_nobody():
@@ -70,16 +70,7 @@ def test_a_long_silence_with_steps_as_expected_is_not_frozen():
 
 
 def test_one_of_all_that_grew_is_not_named_for_holding_most():
-    pool = Pool()
-    names = ("a", "b", "c", "d")
-    for i in range(16):
-        hot = i >= 10
-        pool.engine(i, busy_s=9.0, predicted_s=9.0)
-        for t in names:
-            offered = (40 if t == "a" else 20) if hot else 10
-            held = {"a": 11.0, "b": 4.0, "c": 3.0, "d": 2.0} if hot else {}
-            pool.tenant(i, t, offered=offered, service=100.0 * offered, missed=4 if hot else 0,
-                        waits={"slot": {h: s for h, s in held.items() if h != t}})  # fmt: skip
+    pool = all_grew(40, {"a": 11.0, "b": 4.0, "c": 3.0, "d": 2.0})
     verdict = judge(pool.window(10, 16))
     assert (verdict.kind, verdict.tenant) == ("everyone", None)
     assert finding(verdict, "everyone").holds is Holds.YES
