@@ -14,7 +14,7 @@ from console.act.acts import BY_NAME, Act, form_of, renewed
 from console.act.after import Done, after_line, in_force_line, remembered
 from console.act.effect import expected
 from console.act.form import Form, Stage, answered, orders_of
-from console.act.hand import Acted, Door, Hand, Heard
+from console.act.hand import Acted, Again, Door, Hand, Heard
 from console.act.values import Looked
 from console.handover.copied import command
 from console.handover.hand import login
@@ -30,8 +30,9 @@ def whoever() -> str:
 
 
 class Desk:
-    """`doors` none: nothing can be changed, and `closed_why` says why. `store`: what a what-if
-    would be asked of. One thread (the screen's) but for `tell`, which `start` is given."""
+    """`doors` none: nothing can be changed, and `closed_why` says why. `again`: as `Hand`'s.
+    `store`: what a what-if would be asked of. One thread (the screen's) but for `tell`, which
+    `start` is given."""
 
     def __init__(
         self,
@@ -40,11 +41,13 @@ class Desk:
         closed_why: str = "read-only: no operator's address is known; name one with --admin",
         store: str | None = None,
         who: str | None = None,
+        again: Again | None = None,
     ) -> None:
         self._doors = tuple(doors)
         self._closed_why = closed_why
         self._store = store
         self._who = whoever() if who is None else who
+        self._again = again
         self._hand: Hand | None = None
         self._done: Done | None = None
         self.looked = Looked()
@@ -52,8 +55,8 @@ class Desk:
 
     def start(self, tell: Callable[[Heard], object]) -> None:
         """Begin to look; `tell` is called on other threads."""
-        if self._doors:
-            self._hand = Hand(self._doors, tell)
+        if self._doors or self._again is not None:
+            self._hand = Hand(self._doors, tell, again=self._again)
             self._hand.start()
 
     def stop(self) -> None:
@@ -77,7 +80,7 @@ class Desk:
         """Why nothing can be changed; empty where something can."""
         if self.open:
             return ""
-        if not self._doors:
+        if not self._doors and not self.looked.closed:
             return self._closed_why
         if not self.asked:
             return "read-only: the engine has not answered yet"

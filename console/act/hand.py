@@ -6,15 +6,18 @@ holds up neither the screen nor the other engines nor quitting.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from console.act.values import Answer, EngineState, Looked, No, Order
 from console.poller import sentence_of
+
+_log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
 REST = 25.0  # so many times as long as a look took: an engine of many tenants is not kept busy
@@ -49,28 +52,33 @@ class Acted:
 
 
 Heard = Looked | Acted
+Again = Callable[[Collection[str]], Sequence[Door]]
 T = TypeVar("T")
 
 
 class Hand:
-    """`tell` is called on its threads with every look and every answer, until `stop`. Raises
-    ValueError for more doors than it takes."""
+    """`tell` is called on its threads with every look and every answer, until `stop`. `again` is
+    asked, once nobody answers, for doors at other addresses than those known: an engine that is
+    started again may have another one.
+    Raises ValueError for more doors than it takes."""
 
     def __init__(
         self,
         doors: Sequence[Door],
         tell: Callable[[Heard], object],
         every_s: float = LOOK_EVERY_S,
+        again: Again | None = None,
     ) -> None:
         if len(doors) > MOST_DOORS:
             raise ValueError(f"{len(doors)} operators' addresses: at most {MOST_DOORS} at once")
         self._doors = {d.address: d for d in doors}
         self._tell = tell
         self._every_s = every_s
+        self._again = again
         self._over = threading.Event()
         self._wake = threading.Event()
         self._busy = threading.Lock()
-        self._calls = ThreadPoolExecutor(max(1, 2 * len(doors)), thread_name_prefix="door")
+        self._calls = ThreadPoolExecutor(2 * max(4, len(doors)), thread_name_prefix="door")
         self._looker = threading.Thread(target=self._look_on, name="operator", daemon=True)
         self._actor: threading.Thread | None = None
 
@@ -112,6 +120,24 @@ class Hand:
             self._wake.wait(rest_s(self._every_s, time.monotonic() - began))
 
     def _look(self) -> Looked:
+        looked = self._look_once()
+        return self._look_once() if not looked.states and self._found_anew() else looked
+
+    def _found_anew(self) -> bool:
+        """Whether there are doors now that were not there before; then only those are."""
+        try:
+            fresh = () if self._again is None else self._again(self._doors)
+        except Exception as e:  # the doors that are known stay, and are asked again
+            _log.info("no door can be looked for: %s", sentence_of(e))
+            return False
+        if not fresh:
+            return False
+        gone, self._doors = self._doors, {d.address: d for d in fresh[:MOST_DOORS]}
+        for door in (*gone.values(), *(fresh if self._over.is_set() else ())):
+            door.close()
+        return True
+
+    def _look_once(self) -> Looked:
         asked = [(a, self._submit(d.look)) for a, d in self._doors.items()]
         states: list[EngineState] = []
         closed = []
@@ -124,7 +150,7 @@ class Hand:
 
     def _act(self, orders: tuple[Order, ...]) -> None:
         try:
-            asked = [(o, self._submit(self._doors[o.address].act, o)) for o in orders]
+            asked = [(o, self._submit(self._door(o.address).act, o)) for o in orders]
             answers = []
             for order, future in asked:
                 try:
@@ -137,6 +163,10 @@ class Hand:
             self._busy.release()
         self._say(Acted(orders, tuple(answers), looked))
 
+    def _door(self, address: str) -> Door:
+        known = self._doors.get(address)
+        return _Gone(address) if known is None else known
+
     def _submit(self, call: Callable[..., T], *given: object) -> Future[T]:
         try:
             return self._calls.submit(call, *given)
@@ -148,6 +178,21 @@ class Hand:
     def _say(self, heard: Heard) -> None:
         if not self._over.is_set():
             self._tell(heard)
+
+
+@dataclass(slots=True)
+class _Gone:
+    """The door of an engine that has since been started again elsewhere."""
+
+    address: str
+
+    def look(self) -> EngineState:
+        raise DoorShut(f"the engine at {self.address} has gone")
+
+    def act(self, order: Order) -> Answer:
+        raise DoorShut(f"the engine at {self.address} has gone: look again, then ask again")
+
+    def close(self) -> None: ...
 
 
 def rest_s(every_s: float, took_s: float) -> float:

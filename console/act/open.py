@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from console.act.desk import Desk
 from console.act.find import addresses, why_closed
-from console.act.hand import DoorShut
+from console.act.hand import Door, DoorShut
 from telemetry.source import live_addresses
 
 VARIABLE = "TENANTSCOPE_ADMIN"
@@ -28,8 +28,13 @@ def open_desk(
     known = (os.environ if environ is None else environ).get(VARIABLE)
     named = (*given, *((known,) if known and live and not given else ()))
     found = addresses(named, where, recorded)
-    if not found:
-        return Desk(closed_why=why_closed(where, recorded or not live), store=where)
+    why = why_closed(where, recorded or not live)
+    if not found and not live:
+        return Desk(closed_why=why, store=where)
     from console.act.door import AdminDoor  # only here: it brings gRPC
 
-    return Desk([AdminDoor(a) for a in found], store=where)
+    def again(known: Collection[str]) -> Sequence[Door]:
+        return [AdminDoor(a) for a in addresses((), where, recorded) if a not in known]
+
+    return Desk([AdminDoor(a) for a in found], closed_why=why, store=where,
+                again=None if named else again)  # fmt: skip

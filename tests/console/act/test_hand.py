@@ -63,6 +63,29 @@ def next_act(heard) -> Acted:
     return said
 
 
+def test_an_engine_that_was_started_again_elsewhere_is_found(heard):
+    old, new = Held("old"), Held("new")
+    old.fault = DoorShut("nobody answers at old")
+    sought: list[set[str]] = []
+
+    def again(known):
+        sought.append(set(known))
+        return [new] if len(sought) == 2 else []
+
+    hand = Hand([old], heard.put, every_s=30.0, again=again)
+    hand.start()
+    assert heard.get(timeout=10).closed == (("old", "nobody answers at old"),)
+    hand.look()
+    assert [s.address for s in heard.get(timeout=10).states] == ["new"]
+    assert sought == [{"old"}, {"old"}]
+    assert old.closed
+    assert hand.send(orders(old))
+    assert next_act(heard).answers[0].why_not.startswith("the engine at old has gone")
+    hand.stop()
+    hand.join()
+    assert new.closed
+
+
 def test_a_door_that_fails_is_told_beside_those_that_open(heard):
     doors = [Held("a"), Held("b")]
     doors[0].fault = DoorShut("this token is a viewer's")
