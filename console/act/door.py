@@ -28,7 +28,7 @@ from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
 from telemetry.service import listen
 from telemetry.service.access import Access
 
-LOOK_S = 3.0
+LOOK_S = 8.0  # the engine itself waits five for a worker that is frozen, the first time
 ACT_S = 15.0  # the engine itself gives up on a stuck step after ten
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),

@@ -20,6 +20,7 @@ from telemetry.proto import tenantscope_pb2_grpc as pb_grpc
 
 _ACT_S = 60.0  # reading an adapter of some gigabytes from a slow disk
 _LOOK_S = 5.0  # to look takes no step and reads nothing
+_GLANCE_S = 0.5  # at one that did not answer the time before: whoever looks waits for all
 _LOOP_S = 10.0
 _AT_ONCE = 200  # tenants looked at in one turn of the HTTP loop
 
@@ -86,7 +87,8 @@ class WorkerWire:
     def operate(self, request: pb.OperateRequest) -> pb.OperateReply:
         """Raises WorkerSilent."""
         if request.WhichOneof("act") == "look":
-            return self._call(request, self._look_s)
+            frozen = self._frozen
+            return self._call(request, min(self._look_s, _GLANCE_S) if frozen else self._look_s)
         if self._frozen:
             self._call(pb.OperateRequest(look="all"), self._look_s)
         return self._call(request, self._timeout_s)

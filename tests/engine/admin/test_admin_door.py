@@ -262,6 +262,9 @@ def test_a_worker_that_is_frozen_is_looked_at_before_it_is_waited_for_again() ->
         with pytest.raises(WorkerSilent, match="worker gold does not answer"):
             wire.operate(note)
     assert asked == [("note", 60.0), ("look", 5.0)]
+    with pytest.raises(WorkerSilent):  # whoever only looks waits for all workers, one by one
+        wire.operate(pb.OperateRequest(look="all"))
+    assert asked.pop() == ("look", 0.5)
     frozen[0] = False
     assert wire.operate(note).ok
     assert wire.operate(note).ok
