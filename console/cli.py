@@ -53,8 +53,10 @@ COMMANDS: Mapping[str, Lazy] = {
         "engine.simulate_cli:simulate", "Try a pool, a policy or a limit in virtual time."
     ),
     "serve": Lazy("engine.cli:serve", "Run the engine: OpenAI-compatible, fair, accounted."),
+    "generate": Lazy("engine.generate_cli:generate", "Answer one prompt, without a server."),
+    "bench": Lazy("engine.bench_cli:bench", "How fast the engine is on this machine."),
     "admin": Lazy("engine.admin.cli:admin", "Change a running engine: limits, adapters, policy."),
-    "adapters": Lazy("engine.adapters_cli:adapters", "Make synthetic LoRA adapters."),
+    "adapters": Lazy("engine.adapters_cli:adapters", "LoRA adapters: inspect a folder, make some."),
     "config": Lazy("engine.config_cli:config", "Check a settings file, explain its keys."),
     "keys": Lazy("engine.cli:keys", "Make API keys for tenants."),
     "postmortem": Lazy(
@@ -248,13 +250,25 @@ def _drop_output() -> None:
         os.close(nowhere)
 
 
+def keep_three_open() -> None:
+    """Who is started without stdin, stdout or stderr would be given their numbers for the next file
+    or socket it opens, and write its words there, or hand its children the wrong one."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
+
+
 def main() -> None:
     """The console script."""
+    keep_three_open()
     # gRPC's own lines on stderr say again, at greater length, what our sentences say.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     code = invoke()
     if any(t.name in ("feed", "handover") and t.is_alive() for t in threading.enumerate()):
         # A feed that hangs in native code would abort the interpreter on its way out.
-        sys.stderr.flush()
+        if sys.stderr is not None:
+            sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

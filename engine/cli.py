@@ -5,6 +5,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 130 interrupted. stdout is data, stderr is 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
@@ -94,7 +95,12 @@ _NO_SETTINGS = """\
     default="",
     help="Tokens of role operator, as `tenantscope collect token` makes them.",
 )
-@click.option("--model", help="Overrides the settings' model: a name, a folder, or 'synthetic'.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Overrides the settings' model: smollm2-135m, synthetic, hf:org/name, a .gguf file or a "
+    "Hugging Face folder.",
+)
 def serve(
     config: Path | None,
     store: Path,
@@ -218,9 +224,14 @@ def _serve(
     interrupted = False
     manager = ServiceManager()
 
+    def echo(text: str, err: bool = True) -> None:
+        """A full disk under the log, or a terminal that is gone, keeps nobody from serving."""
+        with contextlib.suppress(OSError):
+            click.echo(text, err=err)
+
     def tell(text: str) -> None:
         manager.status(text)
-        click.echo(text, err=True)
+        echo(text)
 
     def stop(signum: int, frame: FrameType | None) -> None:
         nonlocal interrupted
@@ -248,26 +259,26 @@ def _serve(
             config=config,
             admin=admin,
             progress=tell,
-            on_line=lambda name, line: click.echo(f"[{name}] {line}", err=True),
+            on_line=lambda name, line: echo(f"[{name}] {line}"),
         ) as processes:
-            click.echo(processes.url)
+            echo(processes.url, err=False)
             kept = f"in {store}" if collector is None else f"at {collector}"
-            click.echo(f"serving at {processes.url}/v1, telemetry {kept}", err=True)
+            echo(f"serving at {processes.url}/v1, telemetry {kept}")
             now = with_changes(settings, str(store / KEPT), time.time())
             for pool in settings.pools:
                 workers = f"{pool.replicas} worker{'s' * (pool.replicas > 1)}"
-                click.echo(f"pool {pool.name!r}: {workers}, {_whom(now, pool)}", err=True)
+                echo(f"pool {pool.name!r}: {workers}, {_whom(now, pool)}")
             if door.said():
-                click.echo(door.said(), err=True)
+                echo(door.said())
             if metrics_port:
-                click.echo(f"metrics at {processes.metrics_url}", err=True)
-            click.echo(f"operators at {processes.admin_address} (tenantscope admin)", err=True)
+                echo(f"metrics at {processes.metrics_url}")
+            echo(f"operators at {processes.admin_address} (tenantscope admin)")
             manager.ready(f"serving at {processes.url}/v1")
             failure = processes.wait()
             if failure is not None:
                 raise ServeError(failure)
     except _Told:
-        click.echo("stopped", err=True)
+        echo("stopped")
         if interrupted:
             raise SystemExit(130) from None
 

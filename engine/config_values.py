@@ -17,7 +17,7 @@ from engine.errors import ConfigError
 POLICIES = ("vtc", "vtc-predicted", "fcfs", "round-robin", "lcf", "deficit-round-robin")
 WINDOWS = ("bucket", "fixed", "sliding")
 SHARE_BY = ("none", "adapter", "key")
-DTYPES = ("auto", "bfloat16", "float32")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
 _NO_TARGET = "no target of that kind"
 
 
@@ -223,7 +223,8 @@ class Settings:
         metadata=key("names the only pool, where there is no [[pool]]", is_name=True),
     )
     model: str = field(
-        default="smollm2-135m", metadata=key("the base model: a known name, or a folder")
+        default="smollm2-135m",
+        metadata=key("the base model: a known name, `hf:org/name`, a .gguf file, or a folder"),
     )
     dtype: str = field(default="auto", metadata=key("of weights and KV", choices=DTYPES))
     policy: str = field(
@@ -238,6 +239,15 @@ class Settings:
         metadata=key(
             "how often the open interval goes out, so that a crash loses no more",
             at_least=0.01,
+            at_most=86_400,
+        ),
+    )
+    hung_s: float = field(
+        default=120.0,
+        metadata=key(
+            "a process that gives no sign of life for so long, or a worker whose step is not over, "
+            "is ended and started again (the front: `serve` ends)",
+            at_least=5,
             at_most=86_400,
         ),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from console.demo.script import Script
 from engine.config import Settings
+from engine.errors import ConfigError
 from engine.simulation.workload import Workload
 
 PROVISIONAL_S = 1.0
@@ -77,7 +78,7 @@ def first_line(model: str, duration_s: float = 180.0) -> str:
         return f"Nothing will be downloaded: {what}. This {takes}."
     plan = plan_download(model)
     if plan is None:
-        what = "is in the cache" if model == "smollm2-135m" else "is a folder"
+        what = "is in the cache" if model == "smollm2-135m" else "is on this disk"
         return f"Nothing will be downloaded: {model} {what}. This {takes}."
     return (
         f"Downloads {plan.what} ({plan.bytes / 1e6:.1f} MB) to {plan.to}, once: about "
@@ -86,5 +87,9 @@ def first_line(model: str, duration_s: float = 180.0) -> str:
 
 
 def default_store() -> Path:
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    """Raises ConfigError for a user without a home."""
+    try:
+        data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    except RuntimeError:
+        raise ConfigError("this user has no home folder: say where with --store DIR") from None
     return Path(data) / "tenantscope" / time.strftime("demo-%Y%m%d-%H%M%S")

@@ -28,7 +28,7 @@ class Crew:
     def __init__(self, members: Sequence[Member], started_with: InForce) -> None:
         self._members = tuple(members)
         self._names = WorkerNames((m.pool, m.replica) for m in members)
-        self._started_with = started_with
+        self._started_with: InForce | None = started_with
 
     @property
     def owes(self) -> bool:
@@ -44,6 +44,16 @@ class Crew:
             except WorkerSilent as e:
                 found.append((member, str(e)))
         return found
+
+    def holding(self, tenant: str) -> frozenset[str]:
+        """The pools, of several, where it has requests under way, as far as their workers say."""
+        if len({m.pool for m in self._members}) == 1:
+            return frozenset()
+        return frozenset(
+            member.pool
+            for member, said in self.look()
+            if not isinstance(said, str) and any(t.tenant == tenant for t in said.tenants)
+        )
 
     # -- to be as the settings say
 
@@ -113,11 +123,15 @@ class Crew:
         for member in self._members:
             member.owed = member.owed or member.pool in pools
 
+    def forget_start(self) -> None:
+        """What workers are started with from now on is not known here."""
+        self._started_with = None
+
     def arrived(self, now: InForce, came: Callable[[Member], bool]) -> None:
         """Who began to answer just now is owed what is in force, unless it was started with it."""
-        turn = Turn(self._started_with, now)
+        turn = None if self._started_with is None else Turn(self._started_with, now)
         for member in self._members:
-            if came(member) and turn.was[member.pool] != turn.to_be[member.pool]:
+            if came(member) and (turn is None or turn.was[member.pool] != turn.to_be[member.pool]):
                 member.owed = True
 
     def sync(self, now: InForce) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from engine.admin import edits
 from engine.admin.act import Act, Done, Said, confined, leaves_nothing, until, within
+from engine.admin.base_file import BaseFile
 from engine.admin.crew import Crew
 from engine.admin.diff import differences
 from engine.admin.errors import ChangeRefused, OverlayLost
@@ -39,11 +40,14 @@ class AdminDesk:
         config: Path | None = None,
         changed: Callable[[], None] = lambda: None,
         over: Iterable[Change] = (),
+        base_file: BaseFile | None = None,
     ) -> None:
         """`now` is unix time on the engine's clock; `changed` hears that there is something to do
-        sooner than was known; `over`: changes that ended while nobody ran."""
+        sooner than was known; `over`: changes that ended while nobody ran; `base_file` has the
+        settings of workers that are started later."""
         crew = Crew(workers, InForce(base))
-        self._standing = Standing(State(base, overlay), kept, crew, front, now, changed, over)
+        state = State(base, overlay)
+        self._standing = Standing(state, kept, crew, front, now, changed, over, base_file)
         self._config = config
 
     # -- looking
@@ -151,13 +155,15 @@ class AdminDesk:
     # -- acts that leave nothing to take back
 
     def preempt(self, act: Act, name: str) -> Done:
-        """In every replica of its pool, each by itself."""
+        """In every replica of its pool, each by itself; and where it was moved away from, as long
+        as it has something under way there."""
         with self._standing.turn(act) as state:
             now = state.in_force
             edits.known_tenant(now, name)
             request = pb.OperateRequest(preempt_tenant=name, tenant=name)
             what = f"preempt the excess of tenant {name!r}"
-            return self._once(act, request, frozenset({now.pool_of(name) or ""}), what)
+            home = now.pool_of(name) or ""
+            return self._once(act, request, self._standing.crew.holding(name) | {home}, what)
 
     def abort(self, act: Act, request_id: str) -> Done:
         """Wherever it is."""

@@ -15,7 +15,8 @@ _LIFTABLE = ("rpm", "tpm", "concurrency", "queue", "queue_timeout_s", "deadline_
 _TENANT_AT_START = ("share_by", "slo")
 _SECRET = "key_sha256"
 _AT_START = (
-    "engine", "pool", "model", "dtype", "bucket_s", "provisional_s", "limits", "knobs", "pools",
+    "engine", "pool", "model", "dtype", "bucket_s", "provisional_s", "hung_s", "limits", "knobs",
+    "pools",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from engine.admin.base_file import BaseFile
 from engine.admin.desk import AdminDesk
 from engine.admin.errors import OverlayLost
 from engine.admin.listen import AdminListen, NoDoor
@@ -79,10 +80,13 @@ class AdminRoom:
         config: Path | None,
         store_address: str = "",
         over: Sequence[Change] = (),
+        base_file: BaseFile | None = None,
     ) -> None:
         """`over`: changes that ended while nobody ran; they are written down when a worker answers.
-        `store_address`: whose incidents the guard rails look at; without it there are none."""
+        `store_address`: whose incidents the guard rails look at; without it there are none.
+        `base_file`: where the settings are kept once they were read again."""
         self._store_address = store_address
+        self._base_file = base_file
         self._guard: GuardWatch | None = None
         self._where = where
         self._base = base
@@ -120,6 +124,7 @@ class AdminRoom:
             self._config,
             changed=self._wake.set,
             over=self._over,
+            base_file=self._base_file,
         )
         self._server = _serve(self._where, self._desk, hands)
         self._thread = threading.Thread(target=self._watch, name="admin-clock", daemon=True)

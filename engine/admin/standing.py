@@ -9,12 +9,14 @@ workers let go of a tenant that is served elsewhere by now.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from engine.admin.act import Act, Done, Said, check, within
+from engine.admin.base_file import BaseFile
 from engine.admin.crew import Crew
 from engine.admin.errors import WorkerSilent
 from engine.admin.hands import FrontHands
@@ -24,8 +26,10 @@ from engine.admin.overlay import BY_ITSELF, MOST_IN_FORCE, TIME_OVER, Change, Ov
 from engine.admin.overlay_file import OverlayFile
 from engine.admin.part import Need, Turn, narrowed
 from engine.config import Settings
+from engine.errors import ConfigError
 from telemetry.proto import tenantscope_pb2 as pb
 
+_log = logging.getLogger(__name__)
 _NOBODY = "no worker has anything to do"
 _MOST_UNSAID = 2 * MOST_IN_FORCE
 
@@ -58,7 +62,8 @@ class Planned:
 
 class Standing:
     """Thread-safe. `now` is unix time on the engine's clock; `changed` hears that a change may end
-    sooner than was known, or that somebody is owed. `over`: changes that ended while nobody ran."""
+    sooner than was known, or that somebody is owed. `over`: changes that ended while nobody ran.
+    `base_file` has the settings of workers that are started later."""
 
     def __init__(
         self,
@@ -69,8 +74,10 @@ class Standing:
         now: Callable[[], float],
         changed: Callable[[], None],
         over: Iterable[Change] = (),
+        base_file: BaseFile | None = None,
     ) -> None:
         self.state = state
+        self._base_file = base_file
         self.crew = crew
         self.now = now
         self._kept = kept
@@ -136,7 +143,7 @@ class Standing:
             self._changed()
             self._restore(before, goes)
             return self._done(act, plan, before.overlay.version, said)
-        self.state = State(plan.base, after)  # workers and disk have it, whatever the front does
+        self._stands(State(plan.base, after))  # workers and disk have it, whatever the front does
         try:
             self._turn_front(then)
             released = self.crew.release(order, turn)
@@ -210,7 +217,7 @@ class Standing:
     def _front_first(
         self, state: State, order: Order, turn: Turn, concerned: frozenset[str]
     ) -> tuple[Said, ...]:
-        self.state = state
+        self._stands(state)
         try:
             self._turn_front(state.in_force)
             return self.crew.force(order, turn)
@@ -219,6 +226,17 @@ class Standing:
             raise
         finally:
             self._changed()
+
+    def _stands(self, state: State) -> None:
+        is_reread = state.base is not self.state.base
+        self.state = state
+        if is_reread:
+            self.crew.forget_start()
+            try:
+                if self._base_file is not None:
+                    self._base_file.write(state.base)
+            except ConfigError as e:
+                _log.error("%s: a worker that is started is told only when it answers", e)
 
     def _home(self, now: InForce, tenant: str) -> frozenset[str]:
         """The pool that writes it down when no worker has to do with a change."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from engine.admin.base_file import BaseFile
 from engine.admin.in_force import served
 from engine.admin.listen import AdminListen
 from engine.admin.member import Member
@@ -40,6 +41,7 @@ def open_room(
         config,
         launch.store_address,
         over,
+        BaseFile(Path(admin.base)) if admin.base else None,
     )
     return room, served(overlay.on(launch.settings))
 

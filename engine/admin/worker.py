@@ -138,7 +138,7 @@ class Operator:
         for name in goes:
             said.append(_leaves(name, orders.users(self._names[name].key)))
         for known in wanted.come:
-            said.append(f"adapter {known.name!r}: rank {known.rank}, {known.pages} pages")
+            said.append(f"adapter {known.name!r}: {_described(known)}")
         said += self._tenants_effect(wanted.settings, orders.present())
         if wanted.settings.policy != scheduler.policy:
             said.append(f"{scheduler.waiting} waiting are put in the new order at the next step")
@@ -234,7 +234,7 @@ class Operator:
         was = served.get(name)
         if was is not None and was.key == known.key:
             return self._reply(True, "its content is as it was")
-        detail = f"rank {known.rank}, {known.pages} pages"
+        detail = _described(known)
         if was is not None:
             users = self._core.between_steps.do(lambda s: s.orders.users(was.key), _STEP_S)
             detail += f"; what is under way ends with what it was ({_requests(users)})"
@@ -281,6 +281,11 @@ class Operator:
     def _reply(self, ok: bool, detail: str) -> pb.OperateReply:
         version = self._core.scheduler.policy_version
         return pb.OperateReply(ok=ok, detail=detail, policy_version=version)
+
+
+def _described(known: KnownAdapter) -> str:
+    sizes = f"rank {known.rank}, {known.pages} pages"
+    return "; ".join([sizes, *(f"warning: {w}" for w in known.warnings)])
 
 
 def _requests(count: int) -> str:

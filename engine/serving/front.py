@@ -44,6 +44,7 @@ from engine.serving.api.ready import STALLED_S
 from engine.serving.api.usage import Ask, OwnUsage
 from engine.serving.error_place import error_place
 from engine.serving.launch import READY, Launch, WorkerPlace, say
+from engine.serving.loop_watch import LoopWatch, ends
 from engine.serving.pools import Pools
 from telemetry.records import Batch
 
@@ -284,14 +285,17 @@ class _Quiet:
 class _Server(PatientServer):
     """Says `ready` once it accepts connections and every worker has answered."""
 
-    def __init__(self, config: uvicorn.Config, pools: Pools) -> None:
+    def __init__(self, config: uvicorn.Config, pools: Pools, hung_s: float) -> None:
         super().__init__(config)
         self._pools = pools
+        self._watch = LoopWatch(hung_s, ends("a turn of the front's loop"))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if not self.started or self.should_exit:
             return
+        self._watch.follow(asyncio.get_running_loop())
+        self._watch.start()
         silent = await self._pools.wait_up(_LINK_S)
         if silent is None:
             say(READY)
@@ -344,7 +348,7 @@ def serve_front(launch: Launch) -> None:
     if config.ssl is not None:
         follow(config.ssl, TlsFiles(Path(launch.tls_cert), Path(launch.tls_key)))
     with socket.socket(fileno=launch.listen_fd) as listening:
-        _Server(config, front.pools).run(sockets=[listening])
+        _Server(config, front.pools, settings.hung_s).run(sockets=[listening])
 
 
 def uvicorn_config(

@@ -133,6 +133,10 @@ class FrontBook:
             detail += f", {moved} of which nothing had been said began again on another"
         self._fault(detail, now_s)
 
+    def worker_silent(self, now_s: float, *, who: str = "the worker") -> None:
+        """`who` is there and lets a plain question run out of time."""
+        self._fault(f"{who} gives no sign of life", now_s)
+
     def worker_back(self, away_s: float, now_s: float, *, who: str = "the worker") -> None:
         """`who` answers again, after it had gone away."""
         self._fault(f"{who} answers again after {away_s:.1f} s", now_s)

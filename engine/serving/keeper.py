@@ -50,8 +50,9 @@ class Keeper:
 
     def watch(self) -> None:
         """From now on an end is answered with a new start. Before, `child` is as any other."""
-        self._thread = threading.Thread(target=self._keep, name=f"keeper-{self.name}", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._keep, name=f"keeper-{self.name}", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def stop(self, timeout_s: float) -> tuple[int, bool]:
         """End the child. Returns its exit code and whether it was not up anyway: ended before, or

@@ -19,7 +19,8 @@ PROGRESS = "progress: "
 @dataclass(frozen=True, slots=True)
 class AdminLaunch:
     """The operator's door: where it is, what it is guarded with, the file that keeps what was
-    changed over a restart, and the settings file to read again (empty: none)."""
+    changed over a restart, the settings file to read again (empty: none), and where it is kept for
+    workers that are started after that."""
 
     address: str
     kept: str
@@ -27,6 +28,7 @@ class AdminLaunch:
     tls_cert: str = ""
     tls_key: str = ""
     tokens: str = ""
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ _PAUSE_S = 0.1
 _MOST_AT_ONCE, _MOST_TOKENS = 32, 1 << 20  # messages and prompts' tokens in one write
 _log = logging.getLogger(__name__)
 _ANSWER_S = 5.0
+ASK_S = 5.0  # between two questions whether the worker is there
 
 
 class _Owed:
@@ -71,6 +72,7 @@ class WorkerLink:
         self.address = address
         self.status: pb.StatusReply | None = None
         self.heard = 0  # messages that brought a token or an end
+        self.silent = False  # its stream is open, and a plain question ran out of time
         self.tokens = 0  # prompt + max_tokens of what is open here
         self._on_up = on_up
         self._on_down = on_down
@@ -194,15 +196,30 @@ class WorkerLink:
         status = await stub.Status(pb.StatusRequest(), wait_for_ready=True, timeout=_ANSWER_S)
         call = stub.Drive()
         outbox: _Outbox = asyncio.Queue()
-        writer = asyncio.create_task(self._write(call, outbox))
+        beside = [
+            asyncio.create_task(self._write(call, outbox)),
+            asyncio.create_task(self._ask(stub)),
+        ]
         try:
             self._go_up(status, outbox)
             while (message := await call.read()) is not grpc.aio.EOF:
                 self._dispatch(message)
         finally:
-            writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-                await writer
+            for task in beside:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+                    await task
+
+    async def _ask(self, stub: pb_grpc.WorkerStub) -> None:
+        """Whether the worker is there, now and then: a process that is stopped keeps its streams,
+        and without work nobody would miss it. What becomes of it is not ours."""
+        while True:
+            await asyncio.sleep(ASK_S)
+            try:
+                await stub.Status(pb.StatusRequest(), timeout=_ANSWER_S)
+                self.silent = False
+            except grpc.aio.AioRpcError as e:  # gone altogether: the stream ends as well
+                self.silent = e.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     def _dispatch(self, message: pb.WorkerMessage) -> None:
         if message.tokens or message.ended:
@@ -235,6 +252,7 @@ class WorkerLink:
         if self._outbox is None:
             return
         self._outbox = None
+        self.silent = False
         self._owed.clear()
         self._changed.set()
         left, self._flights, self.tokens = self._flights, {}, 0

@@ -152,10 +152,11 @@ class _Replica:
         self._on_up = on_up
         self._progress = Progress(stalled_s)
         self._down_s: float | None = None
+        self._silent_s: float | None = None
         self.place = where
         self._name = f"the {names.name(where.pool, where.replica)}"
         self.was_up = False
-        self.stalls = False  # work waits there, and nothing comes
+        self.stalls = False  # it is silent, or work waits there and nothing comes
         self.link = WorkerLink(
             where.address,
             on_up=self._up,
@@ -166,12 +167,21 @@ class _Replica:
 
     def observe(self, now_s: float) -> None:
         self._progress.observe(self.link.heard, self.link.open_requests, now_s)
-        self.stalls = self._progress.stalled(now_s) is not None
+        self.stalls = self.link.silent or self._progress.stalled(now_s) is not None
+        if self.link.silent and self._silent_s is None:
+            self._silent_s = now_s
+            self._pool.book.worker_silent(now_s, who=self._name)
+        elif self._silent_s is not None and not self.link.silent:
+            if self.link.is_up:  # else its end is told
+                self._pool.book.worker_back(now_s - self._silent_s, now_s, who=self._name)
+            self._silent_s = None
 
     def why_not_ready(self, now_s: float) -> str | None:
         self.observe(now_s)
         if not self.link.is_up:
             return "the pool's worker does not answer"
+        if self.link.silent:
+            return "the pool's worker gives no sign of life: is its process stopped?"
         stalled_s = self._progress.stalled(now_s)
         if stalled_s is not None:
             return f"work waits, and no token has come for {stalled_s:.0f} s"

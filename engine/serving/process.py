@@ -1,10 +1,11 @@
-"""One child process: its pipes, its readiness, its last words, its end. Knows no `serve`."""
+"""One child process: its pipes, its readiness, signs of life, last words, end. Knows no `serve`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -46,20 +47,26 @@ class Child:
         self._over = threading.Event()  # ready, or will never be
         self._exited = threading.Event()
         self._closing = threading.Lock()  # two may stop it at once; what it holds is closed once
-        theirs, self._ours = os.pipe()
+        self._ours, theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._why = ""  # of an end that was made from here
+        fd = theirs.fileno()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.serving.child", str(theirs), module, *arguments],
+                [sys.executable, "-m", "engine.serving.child", str(fd), module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                pass_fds=(theirs, *keep_fds),
+                pass_fds=(fd, *keep_fds),
                 start_new_session=True,
             )
+        except BaseException:
+            self._ours.close()
+            raise
         finally:
-            os.close(theirs)
+            theirs.close()
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         readers = [
@@ -74,7 +81,7 @@ class Child:
         except RuntimeError:  # no more threads: nobody would hear it, nor end it
             self._kill_group()
             self._process.wait()
-            os.close(self._ours)
+            self._ours.close()
             raise
 
     @property
@@ -91,7 +98,9 @@ class Child:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def by_whom(self) -> str:
-        """A hint, for one that ended and that nobody here has ended; empty when it has a code."""
+        """Why it was ended from here; or a hint, for one that was not; empty when it has a code."""
+        if self._why:
+            return f" ({self._why})"
         if self._process.returncode != -signal.SIGKILL:
             return ""
         return " (killed by hand, or by the system for want of memory: see dmesg)"
@@ -113,10 +122,19 @@ class Child:
             self._exited.wait()
         self._kill_group()  # whatever it started must not stay behind
         with self._closing:
-            ours, self._ours = self._ours, -1
-        if ours >= 0:
-            os.close(ours)
+            self._ours.close()
         return self._process.returncode
+
+    def beat(self) -> bool:
+        """Whether it has given a sign of life since the last call."""
+        with self._closing, contextlib.suppress(OSError):
+            return bool(self._ours.recv(4096))
+        return False
+
+    def end(self, why: str) -> None:
+        """At once and without a word to it: it hangs. `why` is said with its end."""
+        self._why = why
+        self._kill_group()
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

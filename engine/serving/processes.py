@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from engine.admin import overlay_file
+from engine.admin import base_file, overlay_file
 from engine.admin.listen import SOCKET, AdminListen
 from engine.clock import ClockBase, SystemClock
 from engine.config import Settings
@@ -26,7 +26,9 @@ from engine.serving.faults import NO_FAULTS, Faults
 from engine.serving.keeper import Keeper
 from engine.serving.launch import AdminLaunch, Launch, WorkerPlace
 from engine.serving.process import Child, ServeError, obituary, ready_or_raise
+from engine.serving.refused import in_a_sentence
 from engine.serving.runtime import clear, make_runtime_dir
+from engine.serving.vigil import Vigil
 from engine.serving.workers import Workers, new_run_id
 
 _STOP_S = 5.0
@@ -126,6 +128,7 @@ class ServeProcesses:
         self._workers: Workers | None = None
         self._front: Child | None = None  # as long as it lives, there is serving
         self._front_ended = threading.Event()
+        self._vigil = Vigil(self._up, settings.hung_s, self._progress)
         self._stopping = False
         self._stop_lock = threading.Lock()
 
@@ -197,7 +200,7 @@ class ServeProcesses:
 
     def start(self) -> None:
         """Start them all and return when requests are answered. Raises ServeError."""
-        with listen(self.door.host, self.door.port) as listening, _said():
+        with listen(self.door.host, self.door.port) as listening, in_a_sentence():
             self.door = replace(self.door, port=listening.getsockname()[1])
             if self.metrics_port:
                 host = self.door.loopback_host
@@ -220,16 +223,33 @@ class ServeProcesses:
             self._workers = Workers(launch, self.runtime_dir, self._make_worker, self._progress)
             self._workers.start()
             self._start_front(replace(launch, run_id=self.run_id), listening.fileno())
+            if self._store is not None:
+                self._store.watch()
+            self._vigil.start()
+
+    def _up(self) -> list[Child]:
+        """The processes that are ready and have not ended."""
+        keepers = [] if self._workers is None else list(self._workers.keepers)
         if self._store is not None:
-            self._store.watch()
+            keepers.append(self._store)
+        children = [k.child for k in keepers]
+        if self._front is not None:
+            children.append(self._front)
+        return [c for c in children if c.wait_ready(0) and c.poll() is None]
 
     def _admin_launch(self) -> AdminLaunch:
         where = self._admin or AdminListen(self.admin_address)
+        base = self.runtime_dir / base_file.NAME
+        base.unlink(missing_ok=True)  # of another `serve` with this folder
+        cert, key, tokens = map(_whole, where.guards)
         return AdminLaunch(
             where.address,
             str((self.store_dir / overlay_file.NAME).absolute()),
             "" if self._config is None else str(self._config.absolute()),
-            *map(_whole, where.guards),
+            cert,
+            key,
+            tokens,
+            str(base),
         )
 
     def failure(self) -> str | None:
@@ -250,6 +270,7 @@ class ServeProcesses:
         twice. One that does not end by itself is ended, and `progress` hears of it."""
         with self._stop_lock:
             self._stopping = True
+            self._vigil.stop()
             if self._front is not None:
                 ended_before = self._front.poll() is not None
                 if self._front.stop(_STOP_S) != 0 and not ended_before:
@@ -322,13 +343,3 @@ class ServeProcesses:
 def _whole(path: str) -> str:
     """A path made whole: a child may not stand where this process does."""
     return str(Path(path).absolute()) if path else ""
-
-
-@contextlib.contextmanager
-def _said() -> Iterator[None]:
-    """What the system refuses at the start (no room, no more processes), as a ServeError."""
-    try:
-        yield
-    except OSError as e:
-        where = f" ({e.filename})" if e.filename else ""
-        raise ServeError(f"cannot start: {e.strerror or e}{where}; make room, or set TMPDIR") from e

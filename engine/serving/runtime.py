@@ -43,7 +43,8 @@ def clear(folder: Path, *, whole: bool) -> None:
     if whole:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    for pattern in ("launch*.json", "worker.sock", "w[0-9]*.sock", "store.sock", "admin.sock"):
+    files = ("launch*.json", "settings.json*")
+    for pattern in (*files, "worker.sock", "w[0-9]*.sock", "store.sock", "admin.sock"):
         for path in folder.glob(pattern):
             with contextlib.suppress(OSError):
                 path.unlink()

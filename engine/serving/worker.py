@@ -20,6 +20,7 @@ from engine.errors import EngineError
 from engine.serving.device import settle
 from engine.serving.faults import NO_FAULTS, FaultyRunner
 from engine.serving.launch import READY, Launch, say, say_progress
+from engine.serving.loop_watch import LoopWatch, ends
 from engine.threads import bound_spinning
 
 if TYPE_CHECKING:
@@ -32,12 +33,17 @@ _STOP_S = 4.0  # then the process ends, frozen step or not
 
 
 def run_loop(
-    core: EngineCore, publish: Callable[[StepResult], None], stopping: threading.Event
+    core: EngineCore,
+    publish: Callable[[StepResult], None],
+    stopping: threading.Event,
+    turned: Callable[[], None] = lambda: None,
 ) -> None:
-    """Step while there is work, until `stopping`. The only caller of `core.step`."""
+    """Step while there is work, until `stopping`. The only caller of `core.step`. `turned` hears of
+    every turn, also of those without work."""
     while not stopping.is_set():
         if core.wait_for_work(_IDLE_S):
             publish(core.step())
+        turned()
 
 
 def stop_on_signal(
@@ -121,12 +127,16 @@ def serve_worker(launch: Launch) -> None:
     server = start_server(service, place.address)
     for runner in faulty:
         runner.arm()
+
+    watch = LoopWatch(settings.hung_s, ends("a step", lambda: exporter.close(0.5)))
+    watch.start()
     serving.set()
     say(READY)
     try:
         with few_collections():  # or some steps wait for a walk over the whole model and queue
-            run_loop(core, service.publish, stopping)
+            run_loop(core, service.publish, stopping, watch.turned)
     finally:
+        watch.stop()
         service.stop_admitting()
         server.stop(0.5).wait(1.0)
         core.close()

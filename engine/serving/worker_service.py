@@ -20,7 +20,7 @@ from engine.admin.adapters import AdapterNames, Placed
 from engine.clock import Clock
 from engine.errors import EngineError
 from engine.scheduling.request import Ask
-from engine.serving import charges
+from engine.serving import charges, shaped
 from engine.serving.link import MESSAGE_BYTES
 from telemetry.outbound import trace_context
 from telemetry.proto import tenantscope_pb2 as pb
@@ -296,6 +296,7 @@ class WorkerService(pb_grpc.WorkerServicer):
                         logprobs=ask.logprobs if ask.HasField("logprobs") else None,
                         tell_waits=ask.tell_waits,
                         counted_with=ask.counted_with or None,
+                        shaping=shaped.of_proto(ask),
                     )
                 )
                 if outbox.closed:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from engine.admin.base_file import BaseFile
 from engine.admin.kept import with_changes
 from engine.clock import SystemClock
 from engine.config import Settings
@@ -105,11 +106,13 @@ class Workers:
         return start
 
     def told(self, place: int, run_id: str) -> Launch:
-        """What the worker of a place is told: its pool's settings with what operators have changed
-        by now, and no digest of a key."""
+        """What the worker of a place is told: its pool's settings as they were read last, with what
+        operators have changed by now, and no digest of a key."""
         clock, admin = SystemClock(self._launch.clock), self._launch.admin
-        kept = "" if admin is None else admin.kept
-        now = with_changes(self._launch.settings, kept, clock.base.unix(clock.now()))
+        kept, base = ("", "") if admin is None else (admin.kept, admin.base)
+        read_again = BaseFile(Path(base)).read() if base else None
+        settings = read_again or self._launch.settings
+        now = with_changes(settings, kept, clock.base.unix(clock.now()))
         mine = now.of_pool(self._launch.workers[place].pool)
         bare = tuple(replace(t, key_sha256=()) for t in mine.tenants)
         return replace(

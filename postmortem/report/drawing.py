@@ -53,7 +53,10 @@ def runtime(say: Callable[[str], None] = lambda text: None) -> str:
     """The JavaScript that draws Vega specifications, about 580 kB. `say` is told when it has to be
     made first. A cache that cannot be written is done without. Raises RuntimeError where this
     version of vl-convert cannot make it."""
-    kept = cache_folder() / f"vega-{version('vl-convert-python')}-1.js"
+    folder = cache_folder()
+    if folder is None:
+        return bundle() + _END
+    kept = folder / f"vega-{version('vl-convert-python')}-1.js"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         text = kept.read_text(encoding="utf-8")
         if text.endswith(_END):
@@ -77,9 +80,15 @@ def bundle() -> str:
 _END = "\n/* tenantscope: whole */"
 
 
-def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "tenantscope"
+def cache_folder() -> Path | None:
+    """None for a user without a home. (Not in a folder of everybody's: what lies in the cache is
+    put into reports as it is.)"""
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "tenantscope"
+    try:
+        return Path.home() / ".cache" / "tenantscope"
+    except RuntimeError:
+        return None
 
 
 def _keep(path: Path, text: str) -> None:

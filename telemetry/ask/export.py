@@ -191,6 +191,9 @@ def _check_target(target: Path, force: bool) -> None:
         raise StoreError(f"{str(target)!r} is not UTF-8 text: choose another name") from None
     if not (target.exists() or target.is_symlink()):
         return
+    if not (target.is_file() or target.is_dir() or target.is_symlink()):
+        # Put in its place, the export would take it away from everybody: /dev/null, a pipe.
+        raise StoreError(f"{target} is a device, a pipe or a socket: name a file, or a folder")
     if not force:
         raise StoreError(f"{target} is there already: choose another name, or give --force")
     if target.is_dir() and not target.is_symlink():

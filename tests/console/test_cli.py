@@ -38,6 +38,14 @@ def test_help_lists_every_command_with_its_line(capsys):
         assert lazy.help in out
 
 
+def test_a_command_started_without_its_three_files_opens_no_other_in_their_place():
+    code = (
+        "import os\nos.closerange(0, 3)\nfrom console.cli import keep_three_open\n"
+        "keep_three_open()\nfd = os.open('/', os.O_RDONLY)\nos._exit(fd if fd > 2 else 99)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3
+
+
 def test_the_version_is_printed(capsys):
     assert invoke(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tenantscope ")

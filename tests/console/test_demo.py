@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,8 +13,10 @@ from console.demo import result as demo_result
 from console.demo.command import demo, next_commands, stop_at_failure
 from console.demo.script import Played, Script
 from console.demo.setup import default_store, first_line
-from engine.errors import ModelError
+from engine.errors import ConfigError, ModelError
+from engine.model.cache import cache_folder
 from engine.simulation.workload import read_workload
+from postmortem.report import drawing
 from sample_incidents import incident_path
 from telemetry.records import RequestRecord
 
@@ -110,6 +113,20 @@ def test_the_first_line_says_what_will_be_downloaded(tmp_path, monkeypatch):
     assert str(default_store()).startswith("/data/tenantscope/demo-")
     assert first_line("synthetic", 30.0).endswith("This takes about 1 minute.")
     assert first_line("synthetic", 180.0).endswith("This takes about 4 minutes.")
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "TENANTSCOPE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match="--store DIR"):
+        default_store()
+    with pytest.raises(ModelError, match="TENANTSCOPE_CACHE"):
+        cache_folder()
+    assert drawing.cache_folder() is None
 
 
 def test_a_model_there_is_none_of_is_refused_before_anything_is_promised():

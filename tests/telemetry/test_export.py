@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,6 +178,14 @@ def test_a_file_of_a_store_is_never_replaced(source: Source, tmp_path: Path, nam
     with pytest.raises(StoreError, match="is in a store's folder"):
         export(source, "csv", target, tables=["event"], force=True, **ALWAYS)
     assert target.read_text() == "a store's"
+
+
+def test_a_device_or_a_pipe_is_never_replaced(source: Source, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(StoreError, match="a device, a pipe or a socket"):
+        export(source, "csv", pipe, tables=["event"], force=True, **ALWAYS)
+    assert pipe.is_fifo()
 
 
 def test_a_folder_with_other_things_in_it_is_never_replaced(

@@ -43,6 +43,7 @@ class Worker:
     silent: bool = False
     refuses: str = ""
     heard: list[pb.OperateRequest] = field(default_factory=list)
+    running: tuple[str, ...] = ()  # whose requests are under way
 
     @property
     def name(self) -> str:
@@ -51,6 +52,11 @@ class Worker:
     def operate(self, request: pb.OperateRequest) -> pb.OperateReply:
         if self.silent:
             raise WorkerSilent(f"worker {self.name} does not answer")
+        if request.WhichOneof("act") == "look":
+            reply = pb.OperateReply(ok=True)
+            for tenant in self.running:
+                reply.tenants.add(tenant=tenant, running=1)
+            return reply
         copy = pb.OperateRequest()
         copy.CopyFrom(request)
         self.heard.append(copy)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.admin.act import Act, Done
+from engine.admin.base_file import BaseFile
 from engine.admin.desk import AdminDesk
 from engine.admin.errors import WorkerSilent
 from engine.admin.member import Member
@@ -67,6 +68,7 @@ class Desk:
         self.file = OverlayFile(folder / "operator.json")
         self.config = config
         self.base = base
+        self.base_file = BaseFile(folder / "settings.json")
         self.start()
 
     def start(self) -> None:
@@ -81,6 +83,7 @@ class Desk:
             lambda: self.now_s,
             self.config,
             over=over,
+            base_file=self.base_file,
         )
 
     def tenant(self, name: str = "a") -> Tenant:

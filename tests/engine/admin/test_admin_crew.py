@@ -131,6 +131,16 @@ def test_preempt_goes_to_the_tenants_pool_and_abort_to_whoever_has_the_request(
     assert "worker gold/0 does not answer" in done.detail
 
 
+def test_preempt_reaches_what_a_moved_tenant_left_in_its_old_pool(world: World) -> None:
+    world.of("main/0").running = ("a", "c")
+    world.desk.move(ALICE, "a", "gold")
+    assert [s.pool for s in world.desk.preempt(ALICE, "a").said] == ["main", "main", "gold"]
+    with pytest.raises(ChangeRefused, match="this concerns pool 'main'"):
+        world.desk.preempt(replace(ALICE, pool="gold"), "a")
+    world.of("main/0").running = ("c",)
+    assert [s.pool for s in world.desk.preempt(ALICE, "a").said] == ["gold"]
+
+
 def test_an_adapter_is_read_again_by_all_who_serve_it_or_by_none(world: World) -> None:
     assert [s.pool for s in world.desk.reload_adapter(ALICE, "two").said] == ["gold"]
     world.of("gold/0").refuses = "it is cut short"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.admin.errors import ChangeRefused
-from engine.config import read_settings
+from engine.config import load_settings, read_settings
 from tests.engine.admin.desks import ALICE, KEY, Desk
 
 
@@ -92,3 +92,45 @@ def test_a_cap_by_an_operator_is_no_limit_that_a_file_would_lift(
 def test_without_a_file_there_is_nothing_to_read_again(desk: Desk) -> None:
     with pytest.raises(ChangeRefused, match="without a settings file"):
         desk.desk.reload_config(ALICE, allow_lifts=False)
+
+
+def test_what_was_read_again_is_there_for_workers_that_start_later(
+    filed: Desk, tmp_path: Path
+) -> None:
+    settings_file(tmp_path, TWO.replace("rpm = 60", "rpm = 30"))
+    filed.desk.reload_config(replace(ALICE, dry_run=True), allow_lifts=False)
+    filed.desk.set_tenant(ALICE, "b", {"rpm": "6"})
+    assert filed.base_file.read() is None, "nothing was read again"
+    filed.desk.reload_config(ALICE, allow_lifts=False)
+    kept = filed.base_file.read()
+    assert kept is not None
+    assert [(t.name, t.rpm) for t in kept.tenants] == [("a", 30), ("b", None)], "as the file has it"
+    filed.hands.refuses = "no room"
+    settings_file(tmp_path, TWO.replace("rpm = 60", "rpm = 60\nweight = 2.0"))
+    filed.desk.reload_config(ALICE, allow_lifts=False)
+    assert filed.base_file.read() == kept
+
+
+def test_after_a_reload_whoever_comes_is_told_what_it_was_started_with_is_not_known(
+    filed: Desk, tmp_path: Path
+) -> None:
+    settings_file(tmp_path, TWO.replace("rpm = 60", "rpm = 60\nweight = 2.0"))
+    filed.desk.reload_config(ALICE, allow_lifts=False)
+    settings_file(tmp_path, TWO)
+    filed.desk.reload_config(ALICE, allow_lifts=False)
+    before = len(filed.hands.told)
+    filed.desk.sync()  # started in between, with weight 2
+    ((who, told),) = filed.hands.told[before:]
+    assert who == "worker"
+    assert [t.weight for t in load_settings(told.desired.settings).tenants] == [1.0, 1.0]
+
+
+def test_a_full_disk_takes_the_file_away_rather_than_leave_an_old_one(
+    filed: Desk, tmp_path: Path
+) -> None:
+    settings_file(tmp_path, TWO.replace("rpm = 60", "rpm = 30"))
+    filed.desk.reload_config(ALICE, allow_lifts=False)
+    filed.base_file.path.with_name("settings.json.draft").mkdir()  # nothing can be written there
+    settings_file(tmp_path, TWO.replace("rpm = 60", "rpm = 20"))
+    assert filed.desk.reload_config(ALICE, allow_lifts=False).ok
+    assert filed.base_file.read() is None

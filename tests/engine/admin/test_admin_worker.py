@@ -169,6 +169,21 @@ def test_a_tenant_that_goes_ends_what_it_has_here_by_the_rights_it_had(worker: W
     assert [r.outcome for r in worker.pool.requests()] == ["finished"] * 2
 
 
+def test_what_is_odd_about_an_adapter_is_in_the_answer_and_an_event(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = replace(known("y", "key-y"), warnings=("B is zero: no effect",))
+    monkeypatch.setattr(worker.shelf, "read", lambda name, folder: odd)
+    assert (
+        "adapter 'y': rank 8, 10 pages; warning: B is zero: no effect" in worker.be(WITH_Y).detail
+    )
+    worker.pool.run()
+    faults = [e for e in worker.pool.logs(EventRecord) if e.kind == "fault"]
+    assert [(e.adapter, e.detail) for e in faults] == [
+        ("key-y", "adapter 'y': B is zero: no effect")
+    ]
+
+
 def test_a_note_is_an_event_at_the_instant_it_is_about(worker: Worker) -> None:
     note = pb.OperateRequest(
         who="tenantscope", why="its time is over", note="over", at_unix_s=7.0, tenant="a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -169,6 +170,42 @@ def test_an_adapters_requests_stay_together_while_the_loads_are_near() -> None:
         texts.append(b.post(client, model="ada").json()["choices"][0]["text"])
     assert AFFINITY_TOKENS > 100
     assert texts == ["home"] * 4
+
+
+def test_a_worker_that_is_stopped_while_nothing_is_asked_is_missed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.serving.link.ASK_S", 0.01)
+    monkeypatch.setattr("engine.serving.link._ANSWER_S", 0.2)
+    frozen, thawed = threading.Event(), threading.Event()
+    cores = [FakeCore(text_reply("frozen")), FakeCore(text_reply("moves"))]
+    answer = cores[0].status
+
+    def status() -> Any:
+        if not thawed.is_set():
+            frozen.set()
+            thawed.wait(20)
+        return answer()
+
+    def until(status_code: int) -> dict[str, Any]:
+        for _ in range(2000):
+            response = client.get("/ready")
+            workers = response.json().get("workers", {})
+            if workers.get("ready") == status_code:
+                return response.json()
+        raise AssertionError(f"never {status_code} workers ready: {response.json()}")
+
+    with bench(cores, TWO_REPLICAS) as (b, client):
+        until(2)
+        cores[0].status = status  # type: ignore[method-assign]
+        assert frozen.wait(10)
+        until(1)
+        assert {b.post(client).json()["choices"][0]["text"] for _ in range(3)} == {"moves"}
+        thawed.set()
+        until(2)
+    events = [r.detail for r in b.exporter.rows(EventRecord)]
+    assert "the worker main/1 gives no sign of life" in events
+    assert any(e.startswith("the worker main/1 answers again after") for e in events)
 
 
 def test_a_replica_that_stalls_is_given_nothing_new_while_another_moves() -> None:

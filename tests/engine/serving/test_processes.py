@@ -377,14 +377,28 @@ def test_a_listener_that_fails_takes_no_process_along(
     assert not any(alive(p) for p in pids)
 
 
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/tmp/x"), r"No space left \(/tmp/x\); make room"),
+        (BlockingIOError(errno.EAGAIN, "Try again"), r"Try again; more processes .*ulimit -u"),
+        (OSError(errno.EMFILE, "Too many open files"), r"open files; more open .*ulimit -n"),
+        (PermissionError(errno.EACCES, "Denied", "/x/python"), r"Denied \(/x/python\)$"),
+        (RuntimeError("can't start new thread"), r"new thread; more processes .*ulimit -u"),
+    ],
+)
 def test_what_the_system_refuses_at_the_start_is_said_in_a_sentence(
-    tmp_path: Path, modules: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    modules: Callable[..., dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Exception,
+    said: str,
 ) -> None:
-    def no_room(*_: object, **__: object) -> str:
-        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/tenantscope-x")
+    def refuses(*_: object, **__: object) -> str:
+        raise refusal
 
-    monkeypatch.setattr("tempfile.mkdtemp", no_room)
-    with pytest.raises(ServeError, match=r"No space left on device .*make room, or set TMPDIR"):
+    monkeypatch.setattr("tempfile.mkdtemp", refuses)
+    with pytest.raises(ServeError, match=said):
         serve(tmp_path, modules()).start()
 
 
@@ -401,7 +415,7 @@ def test_a_child_that_ignores_the_request_to_end_is_ended(
     ]
 
 
-def test_children_do_not_outlive_a_killed_parent(
+def test_children_do_not_outlive_a_killed_parent_not_even_those_that_are_stopped(
     tmp_path: Path, modules: Callable[..., dict[str, str]]
 ) -> None:
     named = modules()
@@ -419,6 +433,8 @@ def test_children_do_not_outlive_a_killed_parent(
     assert parent.stdout is not None
     *pids, folder = parent.stdout.readline().split()
     watched = [os.pidfd_open(int(pid)) for pid in pids]
+    for pid in pids[:2]:
+        os.kill(int(pid), signal.SIGSTOP)
     parent.kill()
     parent.wait()
     for fd in watched:
@@ -426,6 +442,38 @@ def test_children_do_not_outlive_a_killed_parent(
         os.close(fd)
         assert ended, "a child is still there"
     subprocess.run(["rm", "-rf", folder], check=True)
+
+
+@pytest.mark.full
+def test_a_worker_and_a_store_that_are_stopped_are_ended_and_started_again(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    lines, hear = hearing()
+    settings = Settings(hung_s=5.0)
+    with ServeProcesses(settings, tmp_path / "s", modules=modules(), progress=hear) as processes:
+        store, worker, front = all_pids(processes)
+        os.kill(store, signal.SIGSTOP)
+        os.kill(worker, signal.SIGSTOP)
+        heard = heard_until(lines, "is back")
+        heard += heard_until(lines, "is back")
+        after = all_pids(processes)
+    ends = [line for line in heard if "ended with signal 9" in line]
+    assert sorted(line.split(" process")[0] for line in ends) == ["the store", "the worker"]
+    assert all("no sign of life for 5 s, and was ended for it" in line for line in ends)
+    assert (after[0] != store, after[1] != worker, after[2] == front) == (True, True, True)
+
+
+@pytest.mark.full
+def test_a_front_that_is_stopped_ends_serving_with_the_reason(
+    tmp_path: Path, modules: Callable[..., dict[str, str]]
+) -> None:
+    settings = Settings(hung_s=5.0)
+    with ServeProcesses(settings, tmp_path / "s", modules=modules()) as processes:
+        os.kill(all_pids(processes)[-1], signal.SIGSTOP)
+        failure = processes.wait(30)
+    assert failure is not None
+    assert "the front process ended with signal 9 while serving" in failure
+    assert "no sign of life for 5 s" in failure
 
 
 def test_stopping_twice_is_stopping_once(

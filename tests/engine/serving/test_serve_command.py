@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -194,3 +195,37 @@ def test_the_line_of_a_pool_names_three_at_most_and_cuts_long_names() -> None:
     assert _whom(settings, pools[0]) == f"for '{'n' * 38}…, '[red]x', 'acme'"
     assert _whom(settings, pools[1]) == "for nobody yet"
     assert _whom(replace(settings, tenants=tuple(map(Tenant, names))), pools[0]) == "4 tenants"
+
+
+class Served:
+    """Stands for the processes of a `serve` that ends at once, and well."""
+
+    url, admin_address, waited = "http://127.0.0.1:1", "unix:/x", False
+
+    def __init__(self, *_: object, **__: object) -> None:
+        Served.waited = False
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def wait(self) -> None:
+        Served.waited = True
+
+
+def test_a_full_disk_under_its_log_keeps_nobody_from_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("engine.serving.processes.ServeProcesses", Served)
+    monkeypatch.setattr("engine.cli.click.echo", full)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    result = CliRunner().invoke(
+        serve, ["--config", config(tmp_path), "--store", str(tmp_path / "s")]
+    )
+    assert result.exit_code == 0, result.output
+    assert Served.waited

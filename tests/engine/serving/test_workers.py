@@ -6,15 +6,19 @@ import json
 import os
 import queue
 import signal
+import stat
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.admin import base_file
+from engine.clock import ClockBase
 from engine.config import Limits, PoolSpec, Settings, Tenant
 from engine.serving import workers
-from engine.serving.launch import WorkerPlace
+from engine.serving.launch import AdminLaunch, Launch, WorkerPlace
 from engine.serving.process import ServeError
 from engine.serving.processes import ServeProcesses
 
@@ -154,6 +158,25 @@ def test_one_that_cannot_come_back_is_tried_again_and_the_rest_ends_at_once(
 
 def iter_now(lines: queue.SimpleQueue[str]) -> list[str]:
     return [lines.get_nowait() for _ in range(lines.qsize())]
+
+
+def test_a_worker_started_after_a_reload_starts_with_what_was_read(tmp_path: Path) -> None:
+    admin = AdminLaunch("unix:/a", kept="", base=str(tmp_path / base_file.NAME))
+    launch = Launch(
+        SETTINGS, ClockBase(0.0, 0.0), "run", workers.places(SETTINGS, tmp_path), "unix:/s",
+        admin=admin,
+    )  # fmt: skip
+    crew = workers.Workers(launch, tmp_path, lambda *_: None, lambda line: None)  # type: ignore[arg-type,return-value]
+    assert [t.weight for t in crew.told(0, "r").settings.tenants] == [1.0]
+    heavier = replace(SETTINGS, tenants=(replace(SETTINGS.tenants[0], weight=3.0),))
+    file = base_file.BaseFile(tmp_path / base_file.NAME)
+    file.write(heavier)
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert "secret" not in file.path.read_text()
+    assert [t.weight for t in crew.told(0, "r").settings.tenants] == [3.0]
+    assert crew.told(1, "r").settings.tenants == (), "b is gone"
+    file.forget()
+    assert [t.weight for t in crew.told(0, "r").settings.tenants] == [1.0]
 
 
 def test_a_sole_worker_keeps_its_plain_name_and_socket() -> None:
