@@ -19,7 +19,7 @@ from telemetry.records import AdapterRecord, EngineRun, PolicyRecord
 
 @dataclass(frozen=True, slots=True)
 class KnownAdapter:
-    """An adapter as the core needs it: identity, name, size."""
+    """An adapter as the core needs it: identity, name, size. `warnings`: what is odd about it."""
 
     key: str
     name: str
@@ -27,6 +27,7 @@ class KnownAdapter:
     bytes: int
     rank: int
     synthetic: bool
+    warnings: tuple[str, ...] = ()
 
 
 class Chronicle:
@@ -70,6 +71,8 @@ class Chronicle:
                 synthetic=known.synthetic,
             )
         )
+        for warning in known.warnings:
+            self.event("fault", f"adapter {known.name!r}: {warning}", adapter=known.key)
 
     def tenants(self, tenants: tuple[Tenant, ...]) -> None:
         """The limits that the next version of the policy is recorded with. Who comes is written

@@ -19,7 +19,13 @@ _LOOKED_AT = 8  # copies that wait for the word; others are read again when they
 def known_as(name: str, weights: AdapterWeights) -> KnownAdapter:
     """An adapter as the core needs it, under this name."""
     return KnownAdapter(
-        weights.key, name, weights.pages, weights.device_bytes, weights.rank, weights.synthetic
+        weights.key,
+        name,
+        weights.pages,
+        weights.device_bytes,
+        weights.rank,
+        weights.synthetic,
+        weights.warnings,
     )
 
 

@@ -1,30 +1,32 @@
-"""Adapter folders: what is refused and why, what identity and packed size mean."""
+"""Adapter folders that are served: identity, packed size, what is made; names and warnings."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from engine.adapters_cli import adapters
 from engine.errors import AdapterError
 from engine.memory.packing import padded_row_bytes
-from engine.model.config import MODULES, SMOLLM2_135M, model_config, synthetic_config
+from engine.model.config import MODULES, SMOLLM2_135M, model_config
 from engine.model.lora import read_adapter
 from engine.model.made_adapters import make_adapter
+from tests.engine.model.adapter_bench import (
+    CONFIG,
+    PAGE,
+    WEIGHTS,
+    Q,
+    edit_options,
+    edit_tensors,
+    read,
+    rename,
+    unpacked,
+)
 
-CONFIG = synthetic_config(layers=2)
-PAGE = 8192
-Q = "base_model.model.model.layers.0.self_attn.q_proj"
-
-
-def read(folder: Path, dtype=torch.float32, page_bytes=PAGE):
-    return read_adapter(folder, CONFIG, dtype, page_bytes)
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.fixture
@@ -32,105 +34,7 @@ def folder(tmp_path):
     return make_adapter(tmp_path / "adapter", CONFIG, 4, seed=1)
 
 
-def edit_options(folder: Path, **changes):
-    path = folder / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def edit_tensors(folder: Path, change):
-    path = folder / "adapter_model.safetensors"
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path)
-
-
-def refused(folder: Path, *words: str):
-    with pytest.raises(AdapterError) as e:
-        read(folder)
-    for word in (str(folder), *words):
-        assert word in str(e.value)
-
-
-def test_a_missing_folder_or_file_is_named(folder, tmp_path):
-    refused(tmp_path / "nowhere", "no such folder")
-    (folder / "adapter_config.json").unlink()
-    refused(folder, "adapter_config.json is missing")
-
-
-def test_a_pickle_is_never_opened(folder):
-    (folder / "adapter_model.safetensors").unlink()
-    refused(folder, "adapter_model.safetensors is missing")
-    (folder / "adapter_model.bin").write_bytes(b"\x80\x02cos\nsystem\n")
-    refused(folder, "adapter_model.bin is a pickle", "save the adapter as")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"peft_type": "IA3"}, ("'IA3'", "LORA")),
-        ({"use_dora": True}, ("use_dora",)),
-        ({"bias": "all"}, ("bias", "'all'")),
-        ({"lora_bias": True}, ("lora_bias",)),
-        ({"modules_to_save": ["lm_head"]}, ("modules_to_save", "lm_head")),
-        ({"fan_in_fan_out": True}, ("fan_in_fan_out",)),
-        ({"r": 8}, ("says rank 8", "have rank 4")),
-        ({"rank_pattern": {"q_proj": 2}}, ("says rank 2", "q_proj")),
-        ({"rank_pattern": {"(": 2}}, ("no regular expression",)),
-        ({"rank_pattern": [1]}, ("rank_pattern", "expected an object")),
-        ({"lora_alpha": "much"}, ("lora_alpha", "'much'")),
-        ({"lora_alpha": float("nan")}, ("lora_alpha",)),
-        ({"lora_alpha": 1e300}, ("overflows",)),
-    ],
-)
-def test_options_that_are_not_served_are_refused_by_name(folder, changes, words):
-    edit_options(folder, **changes)
-    refused(folder, *words)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda t: t.pop(f"{Q}.lora_A.weight"), ("layer 0 q_proj", "no lora_A")),
-        (lambda t: t.pop(f"{Q}.lora_B.weight"), ("layer 0 q_proj", "no lora_B")),
-        (lambda t: t.update({f"{Q}.lora_A.weight": torch.ones(4, 99)}), ("[4, 99]", "[r, 128]")),
-        (lambda t: t.update({f"{Q}.lora_B.weight": torch.ones(99, 4)}), ("[99, 4]", "[128, r]")),
-        (lambda t: t.update({f"{Q}.lora_B.weight": torch.ones(128, 3)}), ("same rank",)),
-        (lambda t: t.update({f"{Q}.lora_A.weight": torch.ones(4)}), ("A [4]",)),
-        (lambda t: t[f"{Q}.lora_A.weight"].__setitem__((0, 0), float("nan")), ("NaN",)),
-        (lambda t: t[f"{Q}.lora_B.weight"].__setitem__((0, 0), float("inf")), ("infinite",)),
-        (lambda t: t.update({f"{Q}.lora_A.weight": torch.ones(4, 128).int()}), ("int32",)),
-        (lambda t: t.update({"base_model.model.lm_head.lora_A.weight": torch.ones(4, 128)}),
-         ("lm_head", "none of this model's")),
-        (lambda t: t.update({Q.replace(".0.", ".7.") + ".lora_A.weight": torch.ones(4, 128)}),
-         ("layer 7", "has 2 layers")),
-        (lambda t: t.update({f"{Q}.lora_magnitude_vector": torch.ones(128)}), ("DoRA",)),
-        (lambda t: t.clear(), ("no tensors",)),
-    ],
-)  # fmt: skip
-def test_tensors_that_do_not_fit_are_refused_by_name(folder, change, words):
-    edit_tensors(folder, change)
-    refused(folder, *words)
-
-
-def test_a_truncated_file_is_refused(folder):
-    path = folder / "adapter_model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    refused(folder, "damaged or cut short")
-    path.write_bytes(b"")
-    refused(folder, "damaged or cut short")
-
-
-def test_an_lfs_pointer_is_recognised(folder):
-    (folder / "adapter_model.safetensors").write_text(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
-    )
-    refused(folder, "Git LFS pointer", "git lfs pull")
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
-def test_options_that_are_no_object_are_refused(folder, text):
-    (folder / "adapter_config.json").write_bytes(text.encode("latin-1"))
-    refused(folder, "adapter_config.json")
+# -- identity and size
 
 
 def test_identity_is_the_content_not_the_name(folder, tmp_path):
@@ -142,7 +46,7 @@ def test_identity_is_the_content_not_the_name(folder, tmp_path):
     assert read(rescaled).key != read(folder).key
 
 
-def test_identity_does_not_depend_on_the_stored_type(folder, tmp_path):
+def test_identity_does_not_depend_on_the_stored_type_or_on_prefixes(folder, tmp_path):
     def halve(tensors):
         for name, t in tensors.items():
             tensors[name] = t.bfloat16()
@@ -150,11 +54,12 @@ def test_identity_does_not_depend_on_the_stored_type(folder, tmp_path):
     edit_tensors(folder, halve)
     widened = make_adapter(tmp_path / "wide", CONFIG, 4, seed=1)
     edit_tensors(widened, lambda ts: ts.update({n: t.bfloat16().float() for n, t in ts.items()}))
+    rename(widened, lambda n: n.removeprefix("base_model.model."))
     assert read(widened).key == read(folder).key
 
 
 @pytest.mark.parametrize("rank", [1, 3, 33, 64])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_packed_bytes_are_true_rank_bytes(tmp_path, rank, dtype):
     modules = ("q_proj", "down_proj")
     weights = read(make_adapter(tmp_path / "a", CONFIG, rank, modules), dtype)
@@ -168,22 +73,29 @@ def test_packed_bytes_are_true_rank_bytes(tmp_path, rank, dtype):
     assert weights.rank == rank
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_the_packed_copy_holds_a_and_the_scaled_transpose_of_b(folder, dtype):
     edit_options(folder, lora_alpha=10)
-    stored = load_file(folder / "adapter_model.safetensors")
-    weights = read(folder, dtype)
-    found = {}
-    for span in weights.layout.spans:
-        spec = weights.blocks[span.block]
-        raw = weights.image[span.page, span.offset : span.offset + span.rows * spec.row_bytes]
-        rows = torch.from_numpy(raw.copy()).view(dtype).view(span.rows, -1)[:, : spec.width]
-        found.setdefault((spec.layer, spec.module, spec.side), []).append(rows)
-    a = torch.cat(found[0, "q_proj", "A"])
-    bt = torch.cat(found[0, "q_proj", "Bt"])
-    assert torch.equal(a, stored[f"{Q}.lora_A.weight"].to(dtype))
-    assert torch.equal(bt, (stored[f"{Q}.lora_B.weight"].T * 2.5).to(dtype))
+    stored = load_file(folder / WEIGHTS)
+    found = unpacked(read(folder, dtype))
+    assert torch.equal(found[0, "q_proj", "A"], stored[f"{Q}.lora_A.weight"].to(dtype))
+    assert torch.equal(found[0, "q_proj", "Bt"], (stored[f"{Q}.lora_B.weight"].T * 2.5).to(dtype))
     assert len(found) == 2 * len(MODULES) * CONFIG.layers
+
+
+@pytest.mark.parametrize("stored", TYPES)
+def test_every_stored_type_is_read_exactly(folder, stored):
+    edit_tensors(folder, lambda ts: ts.update({n: t.to(stored) for n, t in ts.items()}))
+    there = load_file(folder / WEIGHTS)
+    found = unpacked(read(folder))
+    assert torch.equal(found[0, "q_proj", "A"], there[f"{Q}.lora_A.weight"].float())
+
+
+def test_what_overflows_float16_is_refused_and_bfloat16_holds_it(folder):
+    edit_tensors(folder, lambda ts: ts[f"{Q}.lora_A.weight"].fill_(1e5))
+    with pytest.raises(AdapterError, match="layer 0 q_proj lora_A overflows float16"):
+        read(folder, torch.float16)
+    assert read(folder, torch.bfloat16).warnings == ()
 
 
 def test_a_page_too_small_for_a_row_is_said(folder):
@@ -191,11 +103,101 @@ def test_a_page_too_small_for_a_row_is_said(folder):
         read(folder, page_bytes=256)
 
 
-def test_made_adapters_are_labelled_and_loadable_by_peft(tmp_path):
-    from peft import LoraConfig
+# -- names
 
-    runner = CliRunner()
-    done = runner.invoke(
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda n: n.removeprefix("base_model.model."),
+        lambda n: n.removeprefix("base_model.model.model."),
+        lambda n: n.replace("base_model.model.model.", "base_model.model."),
+        lambda n: n.replace(".weight", ".default.weight"),
+        lambda n: "module." + n,
+        lambda n: n.replace(".layers.", "._fsdp_wrapped_module.layers.")
+        .replace(".self_attn", "._fsdp_wrapped_module._checkpoint_wrapped_module.self_attn"),
+        lambda n: n.replace(".self_attn", "._orig_mod.self_attn"),
+    ],
+)  # fmt: skip
+def test_names_of_older_versions_and_of_wrapped_models_are_the_same_tensors(folder, rule):
+    was = read(folder)
+    rename(folder, rule)
+    now = read(folder)
+    assert now.key == was.key
+    assert now.warnings == ()
+
+
+# -- warnings
+
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({}, None),
+        ({"target_modules": "all-linear"}, None),
+        ({"target_modules": ".*_proj"}, None),
+        ({"target_modules": None}, None),
+        ({"target_modules": r"(?i).*Q_PROJ"}, None),  # not evaluated, so not held against it
+        ({"target_modules": r"(a+)+\1"}, None),
+        ({"target_modules": ["c_attn"]},
+         "target_modules ['c_attn'] match 0 of the 14 linears; served is what the file holds "
+         "tensors for: 14 linears (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj)"),
+        ({"target_modules": ["q_proj"]},
+         "the file has tensors for 12 linears (k_proj, v_proj, o_proj, gate_proj, up_proj, "
+         "down_proj) that the options leave out: they are served, where PEFT would ignore them"),
+        ({"layers_to_transform": [1]},
+         "the file has tensors for 7 linears (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+         "down_proj) that the options leave out: they are served, where PEFT would ignore them"),
+        ({"exclude_modules": ["layers.1.mlp.up_proj"]},
+         "the file has tensors for 1 linear (up_proj) that the options leave out: they are "
+         "served, where PEFT would ignore them"),
+        ({"task_type": "SEQ_CLS"},
+         "task_type is 'SEQ_CLS': it was trained for another task than writing text"),
+        ({"note": "mine", "b": 1}, "options that are not known here have no effect: 'b', 'note'"),
+    ],
+)  # fmt: skip
+def test_what_the_options_say_and_the_tensors_do_not_is_told(folder, options, warning):
+    edit_options(folder, **options)
+    assert read(folder).warnings == (() if warning is None else (warning,))
+
+
+def test_declared_four_kinds_and_found_one(folder):
+    edit_options(folder, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
+    edit_tensors(folder, lambda ts: [ts.pop(n) for n in list(ts) if ".q_proj." not in n])
+    assert read(folder).warnings == (
+        "target_modules declare 4 kinds of linears, the file has tensors for 1: k_proj, v_proj, "
+        "o_proj are served as the base model has them",
+    )
+
+
+def test_a_layer_without_tensors_is_told(folder):
+    edit_tensors(folder, lambda ts: [ts.pop(n) for n in list(ts) if ".layers.1." in n])
+    assert read(folder).warnings == (
+        "the options declare 14 linears, the file has tensors for 7: layer 1 down_proj is the "
+        "first that is served as the base model has it",
+    )
+
+
+def test_an_adapter_that_does_nothing_is_told_so(folder):
+    edit_tensors(folder, lambda ts: [t.zero_() for n, t in ts.items() if "lora_B" in n])
+    (warning,) = read(folder).warnings
+    assert "all 14 linears is zero: the adapter has no effect" in warning
+
+
+def test_linears_that_do_nothing_are_counted(folder):
+    edit_tensors(folder, lambda ts: ts[f"{Q}.lora_B.weight"].zero_())
+    assert read(folder).warnings == (
+        "A or B of 1 of 14 linears is zero and changes nothing there; the first is layer 0 q_proj",
+    )
+    edit_options(folder, lora_alpha=0)
+    assert "no effect" in read(folder).warnings[0]
+
+
+# -- making
+
+
+def test_made_adapters_are_labelled(tmp_path):
+    done = CliRunner().invoke(
         adapters,
         ["make", str(tmp_path / "many"), "--model", "synthetic", "--count", "3", "--rank", "2",
          "--rank", "8", "--modules", "q_proj, v_proj"],
@@ -209,8 +211,7 @@ def test_made_adapters_are_labelled_and_loadable_by_peft(tmp_path):
     ]
     assert [m.rank for m in made] == [2, 8, 2]
     assert len({m.key for m in made}) == 3
-    assert all(m.synthetic for m in made)
-    assert LoraConfig.from_pretrained(tmp_path / "many" / "adapter-000").r == 2
+    assert all(m.synthetic and m.warnings == () for m in made)
 
 
 def test_making_over_an_adapter_needs_force(folder):
@@ -232,10 +233,10 @@ def test_making_refuses_what_cannot_be(tmp_path):
 
 
 def test_making_is_seeded_and_fits_smollm2(tmp_path):
-    one = load_file(make_adapter(tmp_path / "1", SMOLLM2_135M, 2, ["v_proj"], seed=5)
-                    / "adapter_model.safetensors")  # fmt: skip
-    two = load_file(make_adapter(tmp_path / "2", SMOLLM2_135M, 2, ["v_proj"], seed=5)
-                    / "adapter_model.safetensors")  # fmt: skip
+    one, two = (
+        load_file(make_adapter(tmp_path / n, SMOLLM2_135M, 2, ["v_proj"], seed=5) / WEIGHTS)
+        for n in "12"
+    )
     assert one.keys() == two.keys()
     assert all(np.array_equal(one[n], two[n]) for n in one)
     assert len(one) == 2 * 30
