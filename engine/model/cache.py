@@ -16,14 +16,21 @@ _READ_BYTES = 1 << 20
 
 
 def cache_folder(cache_dir: Path | None = None) -> Path:
-    """`cache_dir`, else $TENANTSCOPE_CACHE, else $XDG_CACHE_HOME/tenantscope, else ~/.cache/…"""
+    """`cache_dir`, else $TENANTSCOPE_CACHE, else $XDG_CACHE_HOME/tenantscope, else ~/.cache/…
+    Raises ModelError for a user without a home."""
     if cache_dir is not None:
         return cache_dir
     if own := os.environ.get("TENANTSCOPE_CACHE"):
         return Path(own)
     if xdg := os.environ.get("XDG_CACHE_HOME"):
         return Path(xdg) / "tenantscope"
-    return Path.home() / ".cache" / "tenantscope"
+    try:
+        return Path.home() / ".cache" / "tenantscope"
+    except RuntimeError:  # HOME is not set, and the system does not know this user
+        raise ModelError(
+            "this user has no home folder to keep a model in: set TENANTSCOPE_CACHE to a folder "
+            "that may be written"
+        ) from None
 
 
 def make_folder(folder: Path) -> Path:

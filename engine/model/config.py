@@ -1,14 +1,13 @@
-"""The shape of a Llama-family model, as a value. Reads config.json; imports no torch."""
+"""The shape of a decoder of the Llama family, as a value. Imports no torch, opens no file."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ModelError
+from engine.model.scaling import RopeScaling
 
 ATTENTION_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP_MODULES = ("gate_proj", "up_proj", "down_proj")
@@ -16,18 +15,12 @@ MODULES = ATTENTION_MODULES + MLP_MODULES
 
 
 @dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """The `llama3` stretch of RoPE frequencies (Llama 3.1 and later)."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_context: int
-
-
-@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes and constants of the decoder. `max_context` counts prompt and output tokens."""
+    """Sizes and constants of the decoder. `max_context` counts prompt and output tokens.
+
+    biased: the linears that add a bias. head_norms: q and k are normed per head before RoPE
+    (Qwen3). remarks: what a person should be told of this model, in sentences.
+    """
 
     vocab: int
     hidden: int
@@ -42,6 +35,9 @@ class ModelConfig:
     tied: bool
     eos_ids: tuple[int, ...] = ()
     rope_scaling: RopeScaling | None = None
+    biased: tuple[str, ...] = ()
+    head_norms: bool = False
+    remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def q_width(self) -> int:
@@ -62,6 +58,14 @@ class ModelConfig:
             "up_proj": (self.ff, self.hidden),
             "down_proj": (self.hidden, self.ff),
         }[module]
+
+
+def window_remark(window: int, context: int) -> str:
+    """Why a model is served with less context than it has, tokens each."""
+    return (
+        f"attention slides over {window} tokens: up to there it equals full attention, so the "
+        f"context is {window} tokens, not the model's {context}"
+    )
 
 
 SMOLLM2_135M = ModelConfig(
@@ -100,100 +104,24 @@ def synthetic_config(**overrides: Any) -> ModelConfig:
     return replace(_SYNTHETIC, **overrides)
 
 
-def model_config(name: str) -> ModelConfig:
-    """The shape of a model by name, without reading weights or downloading anything.
+def model_config(name: str, progress: Callable[[str], None] | None = None) -> ModelConfig:
+    """The shape of a model by name (see `loaders.load_model`), without reading weights: config.json
+    of a folder or of an `hf:` model (fetched when it is not cached), the header of a GGUF file.
 
-    Raises ModelError for a folder whose config.json is missing or unsupported.
+    Raises ModelError for one that is not there or not served.
     """
     if name == "smollm2-135m":
         return SMOLLM2_135M
     if name == "synthetic":
         return _SYNTHETIC
-    return read_hf_config(Path(name))
+    from engine.model.hf_config import read_hf_config
+    from engine.model.hub import config_folder, is_hub_name
 
+    if is_hub_name(name):
+        return read_hf_config(config_folder(name, progress))
+    path = Path(name)
+    if path.suffix == ".gguf":
+        from engine.model.gguf import GgufFile
 
-def read_hf_config(folder: Path) -> ModelConfig:
-    """Read `config.json` of a Hugging Face Llama folder. Raises ModelError naming what is odd."""
-    path = folder / "config.json"
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise ModelError(
-            f"model {str(folder)!r}: cannot read {path.name} ({e.strerror}); name `smollm2-135m`, "
-            "`synthetic` or a folder with a Hugging Face Llama model"
-        ) from None
-    except ValueError as e:
-        raise ModelError(f"{path}: not JSON ({e})") from None
-    if not isinstance(raw, dict):
-        raise ModelError(f"{path}: expected a JSON object, found {type(raw).__name__}")
-    _refuse_unsupported(path, raw)
-    try:
-        return _from_raw(path, raw)
-    except KeyError as e:
-        raise ModelError(f"{path}: {e.args[0]!r} is missing") from None
-    except (TypeError, ValueError) as e:
-        raise ModelError(f"{path}: a value has the wrong type ({e})") from None
-
-
-def _refuse_unsupported(path: Path, raw: Mapping[str, Any]) -> None:
-    found = raw.get("architectures")
-    if found != ["LlamaForCausalLM"]:
-        raise ModelError(
-            f"{path}: architectures is {found!r}; only ['LlamaForCausalLM'] is supported"
-        )
-    for key, allowed in (
-        ("hidden_act", "silu"),
-        ("attention_bias", False),
-        ("mlp_bias", False),
-        ("quantization_config", None),
-        ("partial_rotary_factor", 1.0),
-    ):
-        value = raw.get(key, allowed)
-        if value not in (allowed, None):
-            raise ModelError(f"{path}: {key} is {value!r}; only {allowed!r} is supported")
-
-
-def _from_raw(path: Path, raw: Mapping[str, Any]) -> ModelConfig:
-    heads = int(raw["num_attention_heads"])
-    hidden = int(raw["hidden_size"])
-    kv_heads = int(raw.get("num_key_value_heads") or heads)
-    head_dim = int(raw.get("head_dim") or hidden // heads)
-    if heads % kv_heads or head_dim % 2:
-        raise ModelError(
-            f"{path}: {heads} heads over {kv_heads} KV heads of {head_dim} do not divide evenly"
-        )
-    # Newer files keep the base beside the scaling in `rope_parameters`, older ones apart.
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    eos = raw.get("eos_token_id")
-    eos_ids = tuple(eos) if isinstance(eos, list) else (() if eos is None else (int(eos),))
-    return ModelConfig(
-        vocab=int(raw["vocab_size"]),
-        hidden=hidden,
-        layers=int(raw["num_hidden_layers"]),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ff=int(raw["intermediate_size"]),
-        rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0),
-        norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-        max_context=int(raw["max_position_embeddings"]),
-        tied=bool(raw.get("tie_word_embeddings", False)),
-        eos_ids=eos_ids,
-        rope_scaling=_scaling(path, rope),
-    )
-
-
-def _scaling(path: Path, rope: Mapping[str, Any]) -> RopeScaling | None:
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise ModelError(
-            f"{path}: RoPE scaling {kind!r}; only 'default' and 'llama3' are supported"
-        )
-    return RopeScaling(
-        float(rope["factor"]),
-        float(rope["low_freq_factor"]),
-        float(rope["high_freq_factor"]),
-        int(rope["original_max_position_embeddings"]),
-    )
+        return GgufFile(path).config()
+    return read_hf_config(path)

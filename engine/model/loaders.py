@@ -1,20 +1,18 @@
-"""Loads a base model by name: SmolLM2 (cached), a synthetic one, or a Hugging Face Llama folder."""
+"""Loads a base model by name into memory: SmolLM2 (cached), a synthetic one, a Hugging Face folder,
+an `hf:` model, a GGUF file. Decides what is read from where; reads nothing itself."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from engine.errors import ModelError
-from engine.model.cache import is_whole, locked, write_sealed
-from engine.model.config import ModelConfig, model_config, read_hf_config, synthetic_config
+from engine.model.cache import is_whole, locked, sha256_of, write_sealed
+from engine.model.config import MODULES, ModelConfig, model_config, synthetic_config
 from engine.model.fetch import (
     GGUF_SHA256,
     SMOLLM2,
@@ -22,11 +20,18 @@ from engine.model.fetch import (
     gguf_path,
     plan_download,
 )
-from engine.model.text import Tokenizer, load_tokenizer, synthetic_json
+from engine.model.gguf import GgufFile
+from engine.model.hf_config import read_hf_config
+from engine.model.hf_folder import read_folder, read_whole
+from engine.model.hub import is_hub_name, model_folder
+from engine.model.tensor_names import EMBEDDING, expected_shapes, layer_weight_names
+from engine.model.text import Tokenizer, folder_tokenizer, load_tokenizer, synthetic_json
+from engine.model.weights import Weights
 
 __all__ = [
     "DownloadPlan",
     "LoadedModel",
+    "layer_weight_names",
     "load_model",
     "model_config",
     "pick_dtype",
@@ -37,15 +42,21 @@ __all__ = [
 
 Progress = Callable[[str], None]
 
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedModel:
-    """A base model in memory. `weights` carry Hugging Face's Llama names, all of `dtype` except
-    the norms, which stay float32. `hash` identifies the content (sha256 hex)."""
+    """A base model in memory. `weights` carry Hugging Face's names, all of `dtype` except vectors
+    (norms, biases), which stay float32. `hash` identifies the content (sha256 hex)."""
 
     name: str
     config: ModelConfig
-    weights: Mapping[str, torch.Tensor]
+    weights: Weights
     tokenizer: Tokenizer
     hash: str
     synthetic: bool
@@ -62,9 +73,9 @@ def pick_dtype(dtype: str = "auto") -> torch.dtype:
         fast = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
         return torch.bfloat16 if fast else torch.float32
     try:
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+        return _DTYPES[dtype]
     except KeyError:
-        raise ModelError(f"dtype {dtype!r}: expected auto, bfloat16 or float32") from None
+        raise ModelError(f"dtype {dtype!r}: expected auto, bfloat16, float16 or float32") from None
 
 
 def load_model(
@@ -73,60 +84,61 @@ def load_model(
     cache_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> LoadedModel:
-    """Load `smollm2-135m`, `synthetic`, or the Hugging Face Llama folder at path `name`.
+    """Load `smollm2-135m`, `synthetic`, `hf:org/name[@revision]`, the GGUF file or the Hugging Face
+    folder at path `name`.
 
-    `progress` is told, in sentences, what takes time. Raises ModelError when the model cannot be
-    had or is not supported.
+    `progress` is told, in sentences, what takes time and what is odd. Raises ModelError when the
+    model cannot be had or is not served.
     """
+    say = progress or (lambda _: None)
     kind = pick_dtype(dtype)
+    if kind == torch.float16 and pick_dtype() == torch.bfloat16:
+        say(
+            "dtype float16: this CPU multiplies bfloat16 in hardware and float16 not, so "
+            "dtype bfloat16 would be faster"
+        )
     if name == SMOLLM2:
-        return _smollm2(kind, cache_dir, progress or (lambda _: None))
+        return _smollm2(kind, cache_dir, say)
     if name == "synthetic":
         return synthetic_model(synthetic_config(), kind)
-    return _folder(Path(name), kind)
+    if is_hub_name(name):
+        return _folder(name, model_folder(name, say), kind, say)
+    if Path(name).suffix == ".gguf":
+        return _gguf(Path(name), kind, say)
+    return _folder(Path(name).resolve().name, Path(name), kind, say)
 
 
 def synthetic_model(
     config: ModelConfig, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> LoadedModel:
-    """A seeded random Llama that generates nonsense at the right shapes: labelled synthetic."""
+    """A seeded random decoder that generates nonsense at the right shapes: labelled synthetic."""
     generator = torch.Generator().manual_seed(seed)
+    shapes = expected_shapes(config)
+    weights = Weights(config, dtype)
 
-    def normal(rows: int, width: int, scale: float) -> torch.Tensor:
-        return torch.randn(rows, width, generator=generator) * scale
+    def put_normal(name: str, scale: float) -> None:
+        weights.put(name, torch.randn(*shapes[name], generator=generator) * scale)
 
-    weights = {"model.norm.weight": torch.ones(config.hidden)}
-    weights["model.embed_tokens.weight"] = normal(config.vocab, config.hidden, 1.0)
+    put_normal(EMBEDDING, 1.0)
     if not config.tied:
-        weights["lm_head.weight"] = normal(config.vocab, config.hidden, config.hidden**-0.5)
+        put_normal("lm_head.weight", config.hidden**-0.5)
     for layer in range(config.layers):
-        prefix = f"model.layers.{layer}"
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"{prefix}.{norm}.weight"] = torch.ones(config.hidden)
-        for module, full in layer_weight_names(layer).items():
-            out, width = config.module_shape(module)
-            weights[full] = normal(out, width, width**-0.5)
+        names = layer_weight_names(layer)
+        for module in MODULES:
+            put_normal(names[module], config.module_shape(module)[1] ** -0.5)
+    for name, shape in shapes.items():
+        if name not in weights:
+            weights.put(name, torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape))
     digest = hashlib.sha256(f"synthetic {config} {seed}".encode()).hexdigest()
     return LoadedModel(
         name=f"synthetic-{config.layers}x{config.hidden}",
         config=config,
-        weights=_cast(weights, dtype),
+        weights=weights,
         tokenizer=Tokenizer(synthetic_json(config.vocab), config.eos_ids),
         hash=digest,
         synthetic=True,
         dtype=dtype,
     )
-
-
-def layer_weight_names(layer: int) -> dict[str, str]:
-    """Module -> name of its weight in layer `layer`."""
-    prefix = f"model.layers.{layer}"
-    names = {m: f"{prefix}.self_attn.{m}.weight" for m in ("q_proj", "k_proj", "v_proj", "o_proj")}
-    return names | {m: f"{prefix}.mlp.{m}.weight" for m in ("gate_proj", "up_proj", "down_proj")}
-
-
-def _cast(weights: Mapping[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    return {n: w.to(torch.float32 if w.dim() == 1 else dtype) for n, w in weights.items()}
 
 
 def _smollm2(dtype: torch.dtype, cache_dir: Path | None, say: Progress) -> LoadedModel:
@@ -136,91 +148,64 @@ def _smollm2(dtype: torch.dtype, cache_dir: Path | None, say: Progress) -> Loade
     name = str(dtype).removeprefix("torch.")
     ready = path.with_name(f"weights-{name}.safetensors")
     with locked(path.parent, lambda: say("another process is preparing the weights; waiting")):
-        weights = _read_ready(ready)
+        weights = _read_ready(ready, config, dtype)
         if weights is None:
+            from safetensors import SafetensorError  # see `hf_folder`
+
             say(f"unpacking SmolLM2-135M to {name}, once")
-            weights = _unpack(path, config, dtype)
+            weights = _unpack(GgufFile(path), config, dtype)
             try:
-                write_sealed(ready, lambda temporary: save_file(weights, temporary))
+                write_sealed(ready, lambda temporary: _save(weights, temporary))
             except (OSError, SafetensorError) as e:
                 say(f"the unpacked weights could not be kept in {path.parent}: {e}")
     return LoadedModel(SMOLLM2, config, weights, tokenizer, GGUF_SHA256, False, dtype)
 
 
-def _read_ready(path: Path) -> dict[str, torch.Tensor] | None:
+def _save(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    # Clones, for the file format has no views.
+    save_file({name: tensor.clone() for name, tensor in weights.items()}, path)
+
+
+def _read_ready(path: Path, config: ModelConfig, dtype: torch.dtype) -> Weights | None:
     if not is_whole(path):
         return None
     try:
-        return dict(load_file(path))
-    except (OSError, SafetensorError):
+        weights = read_whole(path, config, dtype)
+    except (ModelError, KeyError):
         return None
+    return weights if len(weights) == len(expected_shapes(config)) else None
 
 
-def _unpack(path: Path, config: ModelConfig, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    from engine.model.gguf import GgufFile
-
-    opened = GgufFile(path)
-    if opened.config() != config:
-        raise ModelError(f"{path}: its shape is {opened.config()}, expected {config}")
-    arrays = opened.tensors(config)
-    return _cast({name: torch.from_numpy(array) for name, array in arrays}, dtype)
-
-
-def _folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
-    config = read_hf_config(folder)
-    tokenizer = load_tokenizer(str(folder))
-    digest = hashlib.sha256(repr(config).encode())
-    weights: dict[str, torch.Tensor] = {}
-    for path in _weight_files(folder):
-        try:
-            weights.update(load_file(path))
-        except (OSError, SafetensorError) as e:
-            raise ModelError(f"{path}: cannot be read ({e})") from None
-        with path.open("rb") as f:
-            digest.update(hashlib.file_digest(f, "sha256").digest())
-    _check_shapes(folder, config, weights)
-    name = folder.resolve().name
-    return LoadedModel(
-        name, config, _cast(weights, dtype), tokenizer, digest.hexdigest(), False, dtype
-    )
+def _unpack(file: GgufFile, config: ModelConfig, dtype: torch.dtype) -> Weights:
+    if (found := file.config()) != config:
+        raise ModelError(f"{file.path}: its shape is {found}, expected {config}")
+    weights = Weights(config, dtype)
+    for name, array in file.tensors(config):
+        weights.put(name, torch.from_numpy(array))
+    return weights
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return [folder / "model.safetensors"]
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise ModelError(f"{index}: not an index of weight files ({e})") from None
-    for name in names:
-        if not isinstance(name, str) or Path(name).name != name:
-            raise ModelError(f"{index}: {name!r} is not a file of this folder")
-    return [folder / n for n in names]
+def _gguf(path: Path, dtype: torch.dtype, say: Progress) -> LoadedModel:
+    file = GgufFile(path)
+    config = _told(file.config(), str(path), say)
+    tokenizer = Tokenizer(file.tokenizer_json(), config.eos_ids, file.template())
+    say(f"dequantising {path.name} to {str(dtype).removeprefix('torch.')}")
+    weights = _unpack(file, config, dtype)
+    return LoadedModel(path.stem, config, weights, tokenizer, sha256_of(path), False, dtype)
 
 
-def _check_shapes(folder: Path, config: ModelConfig, weights: dict[str, torch.Tensor]) -> None:
-    expected = {
-        "model.embed_tokens.weight": (config.vocab, config.hidden),
-        "model.norm.weight": (config.hidden,),
-    }
-    if not config.tied:
-        expected["lm_head.weight"] = (config.vocab, config.hidden)
-    for layer in range(config.layers):
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            expected[f"model.layers.{layer}.{norm}.weight"] = (config.hidden,)
-        for module, full in layer_weight_names(layer).items():
-            expected[full] = config.module_shape(module)
-    for name, shape in expected.items():
-        found = weights.get(name)
-        if found is None:
-            raise ModelError(f"model {str(folder)!r}: tensor {name} is missing")
-        if tuple(found.shape) != shape:
-            raise ModelError(
-                f"model {str(folder)!r}: {name} has shape {tuple(found.shape)}, "
-                f"config.json says {shape}"
-            )
-        if not found.is_floating_point():
-            raise ModelError(f"model {str(folder)!r}: {name} is {found.dtype}, expected floats")
-    for name in [n for n in weights if n not in expected]:
-        del weights[name]
+def _folder(name: str, folder: Path, dtype: torch.dtype, say: Progress) -> LoadedModel:
+    config = _told(read_hf_config(folder), name, say)
+    tokenizer = folder_tokenizer(folder, config)
+    config, weights, digest = read_folder(folder, config, dtype, say)
+    return LoadedModel(name, config, weights, tokenizer, digest, False, dtype)
+
+
+def _told(config: ModelConfig, name: str, say: Progress) -> ModelConfig:
+    for remark in config.remarks:
+        say(f"model {name}: {remark}")
+    if not config.eos_ids:
+        say(f"model {name}: it names no end token, so every answer runs to its max_tokens")
+    return config

@@ -12,13 +12,14 @@ from typing import Any
 from engine.errors import ModelError
 from engine.model import chat_template
 from engine.model.cache import is_whole, locked, make_folder, void, write_sealed
-from engine.model.config import SMOLLM2_135M, read_hf_config, synthetic_config
+from engine.model.config import SMOLLM2_135M, ModelConfig, synthetic_config
 from engine.model.fetch import SMOLLM2, fetch_smollm2
 
 SYNTHETIC_END = "<|end|>"
 _NO_CHAT = chat_template.NoTemplate("this model has no chat template: use POST /v1/completions")
 _FALLBACK_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _WINDOW_TOKENS, _TAIL_TOKENS = 64, 8
+_OTHER_TOKENIZERS = ("tokenizer.model", "tekken.json", "vocab.json")
 
 
 class Tokenizer:
@@ -201,12 +202,34 @@ def load_tokenizer(
         config = synthetic_config()
         chat = chat_template.made(chat_template.SYNTHETIC_TEMPLATE)
         return Tokenizer(synthetic_json(config.vocab), config.eos_ids, chat)
-    folder = Path(name)
-    config = read_hf_config(folder)
+    from engine.model.hf_config import read_hf_config
+    from engine.model.hub import is_hub_name, tokenizer_folder
+
+    if is_hub_name(name):
+        folder = tokenizer_folder(name, progress)
+        return folder_tokenizer(folder, read_hf_config(folder))
+    path = Path(name)
+    if path.suffix == ".gguf":
+        from engine.model.gguf import GgufFile
+
+        file = GgufFile(path)
+        return Tokenizer(file.tokenizer_json(), file.config().eos_ids, file.template())
+    return folder_tokenizer(path, read_hf_config(path))
+
+
+def folder_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder. Raises ModelError."""
+    path = folder / "tokenizer.json"
     try:
-        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        raise ModelError(f"{folder / 'tokenizer.json'}: cannot be read ({e})") from None
+        other = next((f for f in _OTHER_TOKENIZERS if (folder / f).exists()), None)
+        if other is None:
+            raise ModelError(f"{path}: cannot be read ({e})") from None
+        raise ModelError(
+            f"model {str(folder)!r} has {other} but no tokenizer.json: make one with transformers' "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+        ) from None
     return Tokenizer(text, config.eos_ids, chat_template.of_folder(folder))
 
 
