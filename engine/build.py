@@ -67,8 +67,10 @@ def build(
     *,
     wrap: Callable[[Runner], Runner] = lambda runner: runner,
     say: Callable[[str], None] = lambda text: None,
+    costs: CostModel | None = None,
 ) -> Built:
     """A warm core, its run announced. `wrap` may put a runner around the real one (faults).
+    `costs`: instead of those that a warm-up would measure; None: they are measured.
 
     Raises ConfigError when the pool is too small. An adapter folder that is refused is left out,
     said, and written down.
@@ -88,6 +90,8 @@ def build(
     except ValueError as e:
         raise ConfigError(f"limits.kv_floor_bytes, limits.adapter_floor_bytes: {e}") from None
     runner = TorchRunner(model, pages, limits.page_tokens)
+    for sentence in runner.kernels:
+        say(sentence)
     library = AdapterLibrary(model, page_bytes, limits.host_adapters)
     known: list[KnownAdapter] = []
     left_out: list[str] = []
@@ -105,8 +109,11 @@ def build(
                 f"adapter {name!r} needs {weights.pages} pages, the pool has {pages} and adapters "
                 f"may take {most} of them: raise limits.pool_bytes above {more}"
             )
+        for warning in weights.warnings:
+            say(f"adapter {name!r}: {warning}")
         known.append(known_as(name, weights))
-    costs = _warm_up(runner, library, known, settings, pages, say)
+    if costs is None:
+        costs = _warm_up(runner, library, known, settings, pages, say)
     core = EngineCore(
         settings,
         Identity(settings.engine, run_id, settings.pool),

@@ -1,11 +1,12 @@
-"""The seam between a decoder and LoRA kernels: what a step tells a backend, and what it may ask.
+"""The seam between a decoder and kernels: what a step tells a backend, and what it may ask.
 
-Knows no pages, queues or tenants. `*_proj` names are Llama's; a *group* is the linears that share
-an input and whose outputs lie side by side in one tensor.
+Knows no queues or tenants, and who owns a page. `*_proj` names are Llama's; a *group* is the
+linears that share an input and whose outputs lie side by side in one tensor.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -75,6 +76,67 @@ class LoraBackend(Protocol):
         """`rows` tile a step's first rows in order; None when no row carries an adapter."""
         ...
 
+    def adopt(self, adapter: AdapterBlocks) -> None:
+        """Make ready for an adapter just copied in, so that no step pays for it. May be called
+        beside a step, from another thread; to do nothing is allowed."""
+        ...
+
     def forget(self, key: str) -> None:
         """Drop whatever was kept of an adapter."""
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PagedRows:
+    """Whose rows a step's rows are, and in which pages of the arena their keys and values lie.
+
+    Sequence i has rows first_row[i] .. first_row[i + 1], at positions from start[i] on; position p
+    lives in page pages[first_page[i] + p // page_tokens] at p % page_tokens. Sequences of one row
+    come first, by falling context. All arrays hold int64 ("q"); `first_*` have one entry more
+    than there are sequences.
+    """
+
+    first_row: array[int]
+    start: array[int]
+    first_page: array[int]
+    pages: array[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadNorms:
+    """Weights of the RMSNorm over each head of q and k, before RoPE: [head_dim] each."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+
+
+class StepOps(Protocol):
+    """What stands between a step's linears. An answer may be scratch: it holds until the next
+    call of the same op. Activations are in the model's dtype, the residual stream is float32."""
+
+    def normed(
+        self, x: torch.Tensor, added: torch.Tensor | None, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """x += added, in place; then RMSNorm of x with `weight`, rounded once.
+
+        Shapes: x float32 [T, hidden], added [T, hidden], weight [hidden] -> [T, hidden].
+        """
+        ...
+
+    def attend(self, layer: int, qkv: torch.Tensor, norms: HeadNorms | None) -> torch.Tensor:
+        """Norm heads (if asked), rotate q and k, store k and v in the step's pages, attend.
+
+        Semantics: softmax(q·Kᵀ/√head_dim)·V of each row over its sequence's keys up to its own
+        position; `qkv` [T, q width + 2 x kv width] is overwritten. Returns [T, q width].
+        """
+        ...
+
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """SiLU(gate) · up. gate_up [T, 2 x ff] -> [T, ff]."""
+        ...
+
+
+class OpsBackend(Protocol):
+    """Prepares steps. Called from one thread; a step's ops are used before the next's are made."""
+
+    def prepare(self, rows: PagedRows) -> StepOps: ...

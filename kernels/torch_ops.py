@@ -82,6 +82,9 @@ class GroupedLora:
     def columns_staged(self) -> int:
         return sum(s.stack.columns for s in self._staged.values())
 
+    def adopt(self, adapter: AdapterBlocks) -> None:
+        """Nothing: what is staged is staged by the steps' own thread."""
+
     def forget(self, key: str) -> None:
         self._staged.pop(key, None)
 

@@ -14,15 +14,16 @@ import torch
 from engine.errors import ConfigError
 from engine.model.config import MODULES
 from engine.model.decoder import Decoder
+from engine.model.head import OutputHead
 from engine.model.loaders import LoadedModel
 from engine.model.lora import AdapterWeights
-from engine.model.sampling import Draw, OutputHead
 from engine.runner.arena import Arena, kv_page_bytes
-from engine.runner.attention import PagedAttention
 from engine.runner.batch import StepBatch, build_batch
-from engine.scheduling.plan import HostAdapter, Segment, StepOutcome, StepPlan, TokenLogprobs
+from engine.runner.next_tokens import NextTokens
+from engine.runner.ops import best_ops
+from engine.scheduling.plan import HostAdapter, Segment, StepOutcome, StepPlan
 from kernels.backend import AdapterBlocks, Block, LoraBackend
-from kernels.torch_ops import GroupedLora
+from kernels.cpu_lora import best_lora
 
 __all__ = ["TorchRunner", "kv_page_bytes"]
 
@@ -33,13 +34,21 @@ class TorchRunner:
     def __init__(
         self, model: LoadedModel, pages: int, page_tokens: int, lora: LoraBackend | None = None
     ) -> None:
-        """`lora` computes the adapters; plain torch by default. Raises ConfigError as `Arena`."""
+        """`lora` computes the adapters, by default the fastest here. Raises ConfigError as
+        `Arena`."""
         self.model = model
         self.arena = Arena(model.config, pages, page_tokens, model.dtype)
         self._decoder = Decoder(model)
+        self._ops, ops_said = best_ops(model.config, self.arena)
         self._head = OutputHead(model)
+        self._next = NextTokens(self._head)
         shapes = {m: model.config.module_shape(m) for m in MODULES}
-        self._lora = lora or GroupedLora(model.config.layers, shapes, model.dtype)
+        said = f"LoRA: {type(lora).__name__}"
+        if lora is None:
+            lora, said = best_lora(model.config.layers, shapes, model.dtype)
+        self._lora = lora
+        # What computes, a sentence each: for whoever starts the engine.
+        self.kernels: tuple[str, ...] = (said, ops_said)
         self._resident: dict[str, AdapterBlocks] = {}
         self._resident_lock = threading.Lock()
         self._generations = itertools.count(1)
@@ -79,11 +88,10 @@ class TorchRunner:
         for page, data in zip(pages, adapter.image, strict=True):
             self.arena.load(page, data)
         blocks = self._views(adapter, pages)
+        made = AdapterBlocks(adapter.key, next(self._generations), adapter.rank, blocks)
+        self._lora.adopt(made)
         with self._resident_lock:
-            generation = next(self._generations)
-            self._resident[adapter.key] = AdapterBlocks(
-                adapter.key, generation, adapter.rank, blocks
-            )
+            self._resident[adapter.key] = made
 
     def drop(self, key: str) -> None:
         """Forget an adapter: its pages are taken back. An unknown key is no error."""
@@ -107,8 +115,8 @@ class TorchRunner:
             return StepOutcome({}, failed)
         with torch.inference_mode():
             batch, hidden = self._hidden(segments, resident)
-            tokens = self._tokens(batch, hidden, failed)
-            logprobs = self._logprobs(batch, hidden, tokens)
+            tokens = self._next.choose(batch.segments, hidden, failed)
+            logprobs = self._next.logprobs(batch.segments, hidden, tokens)
         return StepOutcome(tokens, failed, logprobs)
 
     def logits(self, plan: StepPlan) -> dict[str, torch.Tensor]:
@@ -122,49 +130,11 @@ class TorchRunner:
     def _hidden(
         self, segments: Sequence[Segment], resident: dict[str, AdapterBlocks]
     ) -> tuple[StepBatch, torch.Tensor]:
-        batch = build_batch(segments, self.arena)
-        if len(batch.fresh_pages):
-            self.arena.clear(batch.fresh_pages)
-        attention = PagedAttention(self.model.config, self.arena, batch)
+        batch = build_batch(segments, self.page_tokens)
+        ops = self._ops.prepare(batch.rows)
         lora = self._lora.prepare(batch.lora, resident)
-        hidden = self._decoder.forward(batch.tokens, batch.positions, attention, lora, batch.last)
+        hidden = self._decoder.forward(batch.tokens, ops, lora, batch.last)
         return batch, hidden
-
-    def _tokens(
-        self, batch: StepBatch, hidden: torch.Tensor, failed: dict[str, str]
-    ) -> dict[str, int]:
-        # A NaN or infinity anywhere in a sequence reaches its last row through attention.
-        sound = torch.isfinite(hidden.sum(-1)).tolist()
-        for s, ok in zip(batch.segments, sound, strict=True):
-            if not ok:
-                failed[s.request_id] = _not_finite(s)
-        rows = [i for i, s in enumerate(batch.segments) if s.samples and sound[i]]
-        if not rows:
-            return {}
-        sampling = [batch.segments[i] for i in rows]
-        draws = [Draw.of(s.request_id, s.temperature, s.seed, s.sampled, s.top_p) for s in sampling]
-        tokens: dict[str, int] = {}
-        for s, token in zip(sampling, self._head.choose(hidden[rows], draws), strict=True):
-            if token is None:
-                failed[s.request_id] = _not_finite(s)
-            else:
-                tokens[s.request_id] = token
-        return tokens
-
-    def _logprobs(
-        self, batch: StepBatch, hidden: torch.Tensor, tokens: dict[str, int]
-    ) -> dict[str, TokenLogprobs] | None:
-        """Of the rows that asked: nobody else pays for a whole row of logits."""
-        asked = [
-            (i, s.request_id, s.logprobs)
-            for i, s in enumerate(batch.segments)
-            if s.logprobs is not None and s.request_id in tokens
-        ]
-        if not asked:
-            return None
-        rows, names, counts = ([*column] for column in zip(*asked, strict=True))
-        told = self._head.logprobs(hidden[rows], [tokens[n] for n in names], counts)
-        return dict(zip(names, told, strict=True))
 
     def _refusal(self, s: Segment, resident: dict[str, AdapterBlocks]) -> str | None:
         end = s.start + len(s.tokens)
@@ -175,11 +145,12 @@ class TorchRunner:
         if end > self.max_context:
             return f"position {end} is beyond the model's context of {self.max_context} tokens"
         vocab = self.model.config.vocab
-        bad = next((t for t in s.tokens if not 0 <= t < vocab), None)
-        if bad is not None:
+        if min(s.tokens) < 0 or max(s.tokens) >= vocab:
+            bad = next(t for t in s.tokens if not 0 <= t < vocab)
             return f"token id {bad} is outside the vocabulary of {vocab}"
-        used = s.pages[: -(-end // self.page_tokens)]
-        if len(used) * self.page_tokens < end or not all(0 <= p < self.pages for p in used):
+        size = self.arena.page_tokens
+        used = s.pages[: -(-end // size)]
+        if len(used) * size < end or min(used) < 0 or max(used) >= self.arena.pages:
             return f"{len(s.pages)} pages do not hold {end} tokens of this arena"
         return None
 
@@ -197,8 +168,3 @@ class TorchRunner:
             sides.setdefault((spec.layer, spec.module), {})[spec.side] = tuple(views)
         ranks = {(s.layer, s.module): s.rank for s in adapter.blocks}
         return {at: Block(ranks[at], both["A"], both["Bt"]) for at, both in sides.items()}
-
-
-def _not_finite(s: Segment) -> str:
-    through = f" with adapter {s.adapter[:12]}" if s.adapter is not None else ""
-    return f"the model's output{through} was not finite (NaN or infinity)"

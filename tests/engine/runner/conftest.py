@@ -1,10 +1,14 @@
-"""Small random Llama models, made by transformers, and adapters, made by PEFT."""
+"""Small random Llama models, made by transformers, and adapters, made by PEFT; and SmolLM2."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from oracle import HfModel
+from oracle_judge import Judge
+
+from engine.errors import ModelError
+from engine.model.loaders import load_model
 
 torch.set_num_threads(1)  # the suite runs on several workers: one core each
 
@@ -29,3 +33,34 @@ def untied(tmp_path_factory):
             "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
         },
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    try:
+        return load_model("smollm2-135m", "float32")
+    except ModelError as e:
+        pytest.skip(f"SmolLM2-135M cannot be had here: {e}")
+
+
+@pytest.fixture(scope="session")
+def smollm2_hf(smollm2):
+    """Makes the transformers model of SmolLM2's shape, weights random."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    c = smollm2.config
+    config = LlamaConfig(
+        vocab_size=c.vocab, hidden_size=c.hidden, intermediate_size=c.ff,
+        num_hidden_layers=c.layers, num_attention_heads=c.heads, num_key_value_heads=c.kv_heads,
+        rope_theta=c.rope_theta, rms_norm_eps=c.norm_eps, max_position_embeddings=c.max_context,
+        tie_word_embeddings=True,
+    )  # fmt: skip
+    return lambda: LlamaForCausalLM(config)
+
+
+@pytest.fixture(scope="session")
+def smollm2_judge(smollm2, smollm2_hf):
+    model = smollm2_hf()
+    missing = model.load_state_dict(dict(smollm2.weights), strict=False)
+    assert missing.missing_keys in ([], ["lm_head.weight"])
+    return Judge(model)

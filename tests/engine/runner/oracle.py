@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from oracle_judge import MARGIN, Judge
 
 from engine.model.loaders import load_model
 from engine.model.lora import AdapterWeights, read_adapter
@@ -14,50 +15,57 @@ from engine.runner.torch_runner import TorchRunner
 from engine.scheduling.plan import Segment, StepPlan
 
 RANKS = (1, 4, 8, 16, 33, 64)
-MARGIN = 1e-3  # below it two tokens count as tied
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 class HfModel:
-    """A seeded random Llama saved as a Hugging Face folder, with PEFT adapters beside it."""
+    """A seeded random model saved as a Hugging Face folder, with PEFT adapters beside it."""
 
-    def __init__(self, folder: Path, **shape) -> None:
-        from transformers import LlamaConfig, LlamaForCausalLM
+    def __init__(
+        self, folder: Path, family: str = "Llama", ranks: tuple[int, ...] = RANKS, **shape
+    ) -> None:
+        import transformers
 
         torch.manual_seed(1)
-        config = LlamaConfig(vocab_size=512, max_position_embeddings=1024, **shape)
+        config = getattr(transformers, f"{family}Config")(
+            vocab_size=512, max_position_embeddings=1024, **shape
+        )
         self.folder = folder / "model"
-        self.model = LlamaForCausalLM(config).eval()
+        self.model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
         with torch.no_grad():
-            for p in self.model.parameters():
+            for name, p in self.model.named_parameters():
                 if p.dim() == 2:
                     p.copy_(torch.randn(p.shape) * 1.3 * p.shape[1] ** -0.5)
+                elif name.endswith("bias"):
+                    p.copy_(0.3 * torch.randn(p.shape))
                 else:
                     p.copy_(1 + 0.1 * torch.randn(p.shape))
         self.model.save_pretrained(self.folder)
         (self.folder / "tokenizer.json").write_text(synthetic_json(512), encoding="utf-8")
         self.loaded = load_model(str(self.folder), "float32")
-        self.adapters = {r: folder / f"rank-{r}" for r in RANKS}
+        self.adapters = {r: folder / f"rank-{r}" for r in ranks}
         for rank, where in self.adapters.items():
-            save_adapter(self.folder, where, seed=rank, r=rank, lora_alpha=2 * rank)
+            save_adapter(self.model, where, seed=rank, r=rank, lora_alpha=2 * rank)
+        self.judge = Judge(self.model)
 
     def oracle(self, adapter: Path | None, tokens: list[int]) -> torch.Tensor:
         """float32 logits [len(tokens), vocab]."""
-        return oracle_logits(fresh(self.folder), adapter, tokens)
+        return self.judge.logits(adapter, [tokens], [len(tokens)])[0]
 
 
 def fresh(folder: Path):
-    from transformers import LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def save_adapter(model_folder: Path, where: Path, seed: int, modules=None, **options) -> Path:
-    """A PEFT adapter with random A and B (PEFT itself starts with B = 0)."""
+def save_adapter(model, where: Path, seed: int, modules=None, **options) -> Path:
+    """A PEFT adapter with random A and B (PEFT itself starts with B = 0). `model`: of
+    transformers, which is left as it was, or its folder."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(target_modules=modules or ALL, task_type="CAUSAL_LM", **options)
-    tuned = get_peft_model(fresh(model_folder), config)
+    tuned = get_peft_model(fresh(model) if isinstance(model, Path) else model, config)
     torch.manual_seed(1000 + seed)
     with torch.no_grad():
         for name, p in tuned.named_parameters():
@@ -65,17 +73,10 @@ def save_adapter(model_folder: Path, where: Path, seed: int, modules=None, **opt
                 p.copy_(torch.randn(p.shape) * p.shape[1] ** -0.5)
             elif "lora_B" in name:
                 p.copy_(torch.randn(p.shape) * 0.2 * p.shape[1] ** -0.5)
+    tuned.create_or_update_model_card = lambda where: None  # a README costs as much as the rest
     tuned.save_pretrained(where)
+    tuned.unload()
     return where
-
-
-def oracle_logits(model, adapter: Path | None, tokens: list[int]) -> torch.Tensor:
-    if adapter is not None:
-        from peft import PeftModel
-
-        model = PeftModel.from_pretrained(model, adapter).eval()
-    with torch.no_grad():
-        return model(torch.tensor([tokens])).logits[0].float()
 
 
 @dataclass

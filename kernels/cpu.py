@@ -1,0 +1,82 @@
+"""Finds and loads the native CPU kernels, or says why they are absent. Holds no kernel.
+
+TENANTSCOPE_NATIVE=0 turns them off; a path there is loaded instead of the installed library.
+TENANTSCOPE_ISA=plain, avx2, avx512 or amx holds them to that instruction set or below.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+# First: the library is linked to libgomp, and must find torch's copy, whose threads it shares,
+# already there.
+import torch
+
+ABI = 1  # TS_ABI of csrc/common.h
+LIBRARY = Path(__file__).with_name("libtenantscope.so")
+DTYPES: Mapping[torch.dtype, int] = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+class Isa(enum.IntEnum):
+    """Instruction sets, each with those below it (TsIsa of csrc/common.h)."""
+
+    PLAIN = 0
+    AVX2 = 1
+    AVX512 = 2
+    AMX = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Native:
+    """The library, its C functions by name on `functions`, and the instruction set to use."""
+
+    functions: ctypes.CDLL
+    isa: Isa
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No native kernels, and why: a sentence with what to do."""
+
+    reason: str
+
+
+@cache
+def native() -> Native | Absent:
+    """The native kernels of this process, looked for once."""
+    return find(os.environ)
+
+
+def find(environ: Mapping[str, str]) -> Native | Absent:
+    """Load as `environ` asks. Never raises: whoever cannot have them runs on plain torch."""
+    asked = environ.get("TENANTSCOPE_NATIVE", "")
+    if asked == "0":
+        return Absent("TENANTSCOPE_NATIVE=0 turns them off")
+    path = LIBRARY if asked in ("", "1") else Path(asked)
+    if not path.exists():
+        return Absent(
+            f"{path} is not there: no C++ compiler was found at install; install g++ and reinstall "
+            "(in a checkout: python setup.py build_ext --inplace)"
+        )
+    try:
+        functions = ctypes.CDLL(str(path))
+        found = int(functions.ts_abi())
+        best = Isa(functions.ts_best_isa())
+    except (OSError, AttributeError) as e:
+        return Absent(f"{path} cannot be loaded ({e}): build it anew on this machine")
+    if found != ABI:
+        return Absent(f"{path} has interface {found}, this version needs {ABI}: build it anew")
+    name = environ.get("TENANTSCOPE_ISA", "")
+    if not name:
+        return Native(functions, best)
+    limit = Isa.__members__.get(name.upper())
+    if limit is None:
+        names = ", ".join(Isa.__members__).lower()
+        return Absent(f"TENANTSCOPE_ISA={name!r} is none of {names}")
+    return Native(functions, min(limit, best))

@@ -1,0 +1,128 @@
+// A bf16 linear in tiles. W lies packed in the order it is read in: 32 outputs at a time, all of K,
+// two tiles of 1 KiB (16 outputs by 32 of K, two neighbours in K side by side) after each other. So
+// a decode step is one stream through memory. 32 rows of x, as they lie, are multiplied with it at
+// a time: four tiles of sums. A row's bits do not depend on the other rows.
+#include <immintrin.h>
+#include <omp.h>
+#include <string.h>
+
+#include "linear.h"
+
+namespace {
+
+constexpr int64_t ROWS = 32;
+constexpr int64_t DEEP = 32;    // bf16 of a tile's row
+constexpr int64_t TILE = 1024;  // bytes
+constexpr int64_t AHEAD = 8 * TILE;
+
+// Tiles for so many rows of x: 16 or fewer of them in sums 0, 1 and tile 4, the rest in 2, 3 and 5.
+static void configure(int64_t rows) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shape = {};
+    shape.palette = 1;
+    const uint8_t top = rows < 16 ? (uint8_t)rows : 16;
+    const uint8_t low = rows > 16 ? (uint8_t)(rows - 16) : 1;
+    const uint8_t of[8] = {top, top, low, low, top, low, 16, 16};
+    for (int i = 0; i < 8; i++) {
+        shape.row_bytes[i] = 64;
+        shape.rows[i] = of[i];
+    }
+    _tile_loadconfig(&shape);
+}
+
+// Sums of `rows` rows by 16 outputs, to y.
+static inline void put(const float *sums, int64_t rows, const uint16_t *bias, uint16_t *y,
+                       int64_t stride) {
+    __m512 add = _mm512_setzero_ps();
+    if (bias)
+        add = _mm512_castsi512_ps(_mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)bias)), 16));
+    for (int64_t r = 0; r < rows; r++) {
+        const __m512 sum = _mm512_add_ps(_mm512_load_ps(sums + 16 * r), add);
+        _mm256_storeu_si256((__m256i *)(y + r * stride), (__m256i)_mm512_cvtneps_pbh(sum));
+    }
+}
+
+// R tiles of rows by C tiles of outputs. x, w: bytes; `stride` a row of x.
+template <int R, int C, bool FIRST>
+static inline void sums_of(const char *x, int64_t stride, const char *w, int64_t depth,
+                           float *sums) {
+    _tile_zero(0);
+    if (C > 1) _tile_zero(1);
+    if (R > 1) _tile_zero(2);
+    if (R > 1 && C > 1) _tile_zero(3);
+    for (int64_t k = 0; k < depth; k++, w += C * TILE, x += 2 * DEEP) {
+        // Tile loads are too few at a time for the memory's delay. Later rows find w in the cache.
+        if (FIRST)
+            for (int64_t i = 0; i < C * TILE; i += 64) _mm_prefetch(w + AHEAD + i, _MM_HINT_T0);
+        _tile_loadd(4, x, stride);
+        _tile_loadd(6, w, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        if (C > 1) {
+            _tile_loadd(7, w + TILE, 64);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (R > 1) {
+            _tile_loadd(5, x + 16 * stride, stride);
+            _tile_dpbf16ps(2, 5, 6);
+            if (C > 1) _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, sums, 64);
+    if (C > 1) _tile_stored(1, sums + 256, 64);
+    if (R > 1) _tile_stored(2, sums + 512, 64);
+    if (R > 1 && C > 1) _tile_stored(3, sums + 768, 64);
+}
+
+// Rows from .. from + count, outputs first .. first + 16 C.
+template <int R, int C>
+static void block(const TsLinear &l, int64_t from, int64_t count, int64_t first, const char *w,
+                  float *sums) {
+    const int64_t stride = l.in * 2, depth = l.in / DEEP;
+    const char *x = (const char *)l.x + from * stride;
+    if (from) {
+        sums_of<R, C, false>(x, stride, w, depth, sums);
+    } else {
+        sums_of<R, C, true>(x, stride, w, depth, sums);
+    }
+    for (int64_t i = 0; i < R; i++) {
+        for (int64_t j = 0; j < C; j++) {
+            const int64_t o = first + 16 * j, rows = i ? count - 16 : count < 16 ? count : 16;
+            put(sums + 512 * i + 256 * j, rows, l.bias ? (const uint16_t *)l.bias + o : nullptr,
+                (uint16_t *)l.y + (from + 16 * i) * l.out + o, l.out);
+        }
+    }
+}
+
+}  // namespace
+
+void linear_amx(const TsLinear &l) {
+    const int64_t blocks = (l.out + 31) / 32;
+#pragma omp parallel num_threads(l.threads)
+    {
+        const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
+        char saved[64];
+        alignas(64) float sums[1024];
+        int64_t configured = 0;
+        _tile_storeconfig(saved);
+        for (int64_t b = blocks * me / all; b < blocks * (me + 1) / all; b++) {
+            const bool wide = l.out - 32 * b >= 32;
+            const char *w = (const char *)l.packed + b * 64 * l.in;
+            for (int64_t r = 0; r < l.rows; r += ROWS) {
+                const int64_t rows = l.rows - r < ROWS ? l.rows - r : ROWS;
+                if (rows != configured) configure(configured = rows);
+                if (rows > 16) {
+                    wide ? block<2, 2>(l, r, rows, 32 * b, w, sums)
+                         : block<2, 1>(l, r, rows, 32 * b, w, sums);
+                } else {
+                    wide ? block<1, 2>(l, r, rows, 32 * b, w, sums)
+                         : block<1, 1>(l, r, rows, 32 * b, w, sums);
+                }
+            }
+        }
+        _tile_loadconfig(saved);
+    }
+}
