@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from engine.scheduling.cohort import Cohort
 from engine.scheduling.plan import Segment
 from engine.scheduling.request import Request
+from engine.scheduling.shaping import PLAIN, History
 
 
 @dataclass(slots=True)
@@ -31,32 +32,50 @@ class Part:
 
 def segments(cohort: Cohort, rows: Sequence[Request], parts: Sequence[Part]) -> tuple[Segment, ...]:
     """Decode rows, then prefill parts, with their tokens and pages."""
-    out = []
-    for request in rows:
-        length = cohort.length(request)
-        out.append(_segment(request, length - 1, 1, True, False, length - request.prompt_tokens))
+    out = [_row(request, cohort.length(request)) for request in rows]
     for part in parts:
         request = part.request
-        out.append(_segment(request, part.start, part.count, part.samples, True, request.produced))
+        tokens = tuple(request.tokens(part.start, part.start + part.count))
+        out.append(_segment(request, tokens, part.start, part.samples, True, request.produced))
     return tuple(out)
 
 
+def _row(request: Request, length: int) -> Segment:
+    """A decode row's, `length` tokens long: its newest token is the one to compute."""
+    made = length - request.prompt_tokens
+    # A slice: where nobody needs to know the tokens there is none to take.
+    newest = tuple(request.output[made - 1 : made])
+    return _segment(request, newest, length - 1, True, False, made)
+
+
 def _segment(
-    request: Request, start: int, count: int, samples: bool, is_prefill: bool, sampled: int
+    request: Request,
+    tokens: tuple[int, ...],
+    start: int,
+    samples: bool,
+    is_prefill: bool,
+    sampled: int,
 ) -> Segment:
     ask = request.ask
+    shaping = ask.shaping
+    history = None
+    if samples and shaping is not PLAIN and shaping.penalises:
+        history = History(ask.prompt, tuple(request.output))
+    # By position: by name takes half as long again.
     return Segment(
         ask.request_id,
         ask.tenant,
         ask.adapter,
-        tuple(request.tokens(start, start + count)),
+        tokens,
         start,
         tuple(request.pages),
-        samples=samples,
-        is_prefill=is_prefill,
-        temperature=ask.temperature,
-        seed=ask.seed,
-        sampled=sampled,
-        top_p=ask.top_p,
-        logprobs=ask.logprobs,
+        samples,
+        is_prefill,
+        ask.temperature,
+        ask.seed,
+        sampled,
+        ask.top_p,
+        ask.logprobs,
+        shaping,
+        history,
     )

@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from engine.scheduling.shaping import PLAIN, History, Shaping
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The tokens of one sequence to compute in a step.
+
+class Segment(NamedTuple):
+    """The tokens of one sequence to compute in a step. A tuple: one is made for each row of each.
 
     `tokens` sit at positions start .. start+len-1; the KV of positions < start is in `pages`
     already (position p lives in pages[p // page_tokens] at p % page_tokens), and `pages` has room
     for the new ones. `samples`: the logits of the last token are wanted, a next token comes back.
     `adapter` is a content hash, None = base row. `sampled` counts the tokens this sequence drew
     before (the draw's index: with `seed` it makes a draw repeatable). `logprobs`: the likeliest
-    so many are told beside the token, None = nothing is.
+    so many are told beside the token, None = nothing is. `history` is given where `shaping` asks
+    what came before.
     """
 
     request_id: str
@@ -32,6 +34,8 @@ class Segment:
     sampled: int = 0
     top_p: float = 1.0
     logprobs: int | None = None
+    shaping: Shaping = PLAIN
+    history: History | None = None
 
     @property
     def context_tokens(self) -> int:

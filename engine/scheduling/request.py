@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from engine.scheduling.shaping import PLAIN, Shaping
 from engine.scheduling.waits import Waits
 from telemetry.outbound.trace_context import TraceContext
 
@@ -42,6 +43,7 @@ class Ask(NamedTuple):
     logprobs: int | None = None  # alternatives wanted beside each token's own, None = neither
     tell_waits: bool = False  # its waits are told with its first token
     counted_with: str | None = None  # the request, of one answer, that its prompt is counted with
+    shaping: Shaping = PLAIN
 
 
 class State(enum.Enum):

@@ -11,6 +11,7 @@ from engine.errors import ConfigError
 from engine.model.loaders import load_model
 from engine.model.made_adapters import make_adapter
 from engine.scheduling.request import Ask
+from engine.scheduling.shaping import Shaping
 from telemetry.records import EngineRun, EventRecord, RequestRecord
 
 
@@ -92,7 +93,15 @@ def test_a_small_pool_and_a_short_context_still_start(model):
     assert run(core, [None])[0].output_tokens == 4
 
 
-def test_preemption_and_eviction_by_the_scheduler_do_not_change_a_greedy_token(model, tmp_path):
+ASKED_OF = (  # greedy, by what was said before, and drawn
+    {},
+    {"shaping": Shaping(repetition_penalty=1.3, frequency_penalty=0.2)},
+    {"temperature": 1.0, "seed": 5, "shaping": Shaping(top_k=20, presence_penalty=0.5)},
+    {"temperature": 0.8, "top_p": 0.9},
+)
+
+
+def test_preemption_and_eviction_by_the_scheduler_do_not_change_a_token(model, tmp_path):
     """The whole core, tight against ample: same requests, same tokens, whatever gave way."""
     folders = [tmp_path / f"a{i}" for i in range(4)]
     for i, folder in enumerate(folders):
@@ -105,7 +114,8 @@ def test_preemption_and_eviction_by_the_scheduler_do_not_change_a_greedy_token(m
             name = f"a{i % 4}" if i % 5 else None
             key = core.adapter_key(name) if name else None
             prompt = tuple((i * 37 + j * 11) % 256 for j in range(20 + 3 * i))
-            core.submit(Ask(f"r{i}", "a", prompt, 70, now, now, key, name))
+            more = ASKED_OF[(i // 3) % 4]
+            core.submit(Ask(f"r{i}", "a", prompt, 70, now, now, key, name, **more))
         tokens: dict[str, list[int]] = {}
         ended = 0
         while ended < 12:

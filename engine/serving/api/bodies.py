@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.scheduling.shaping import PLAIN, Shaping
 from engine.serving.api import reading
 from engine.serving.api.openai import ApiError, short
 from engine.serving.api.reading import bad, flag, integer, kind, no_half_pairs, number
+from engine.serving.api.shaping import SHAPING_KEYS, read_shaping
 
 DEFAULT_MAX_TOKENS = 16  # of a completion, as OpenAI has it
 DEFAULT_CHAT_TOKENS = 512  # of a chat, or what the context still holds
@@ -38,19 +40,19 @@ _BOTH = (
     "stream",
     "stream_options",
     "ignore_eos",
+    *SHAPING_KEYS,
 )
 # They say who or why, not what to answer. A salt from a client changes nothing either: whose
 # cached prefixes a request may meet is the server's to say.
 _HARMLESS = ("user", "metadata", "safety_identifier", "prompt_cache_key", "cache_salt")
 COMPLETION_KEYS = ("prompt", *_BOTH, *_HARMLESS)
 CHAT_KEYS = ("messages", "max_completion_tokens", "top_logprobs", *_BOTH, *_HARMLESS)
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
+COMPLETION_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
 }
-COMPLETION_NEUTRAL = _NEUTRAL | {"best_of": (1,), "echo": (False,), "suffix": ("",)}
-CHAT_NEUTRAL = _NEUTRAL | {
+CHAT_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "tool_choice": ("none",),
     "parallel_tool_calls": (True, False),
@@ -95,6 +97,7 @@ class Asked:
     include_usage: bool = False
     usage_so_far: bool = False  # with each chunk
     ignore_eos: bool = False
+    shaping: Shaping = PLAIN
 
     def identity(self, most_ids: int) -> str | tuple[int, ...]:
         """The prompt as what two requests can have in common; of more ids than can ever be let in,
@@ -164,6 +167,7 @@ def _both(raw: Mapping[str, Any]) -> dict[str, Any]:
         "stream": stream,
         **_usage_options(options),
         "ignore_eos": flag(raw, "ignore_eos"),
+        "shaping": read_shaping(raw),
     }
 
 

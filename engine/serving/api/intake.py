@@ -17,6 +17,7 @@ from engine.serving.api.bodies import Asked
 from engine.serving.api.choice import Decoder
 from engine.serving.api.lengths import Lengths
 from engine.serving.api.openai import ApiError
+from engine.serving.api.shaping import check_ids
 from engine.serving.api.turns import Turns
 
 _LEAST_BODY_BYTES = 1 << 20
@@ -101,6 +102,7 @@ class Intake:
     def count(self, asked: Asked) -> tuple[int, ...]:
         """The prompt as ids, one at least. On the loop or on a thread. Raises ApiError (400)."""
         tokenizer, prompt = self._tokenizer, asked.prompt
+        check_ids(asked.shaping, tokenizer.vocab_size)
         if asked.is_chat:
             messages = [{"role": m.role, "content": m.content} for m in asked.messages()]
             try:

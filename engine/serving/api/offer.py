@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.config import Tenant
+from engine.serving import shaped
 from engine.serving.api.bodies import Asked
 from engine.serving.api.seeds import seed_of
 from engine.serving.flight import Flight
@@ -112,4 +113,5 @@ class Offer:
             logprobs=asked.logprobs,
             tell_waits=self.tell_waits,
             counted_with=self.request_id if index else "",
+            **shaped.to_fields(asked.shaping),
         )

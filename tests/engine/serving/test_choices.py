@@ -10,6 +10,7 @@ from front_bench import ThreadedPost, bench, chunks, settings, text_reply
 from serving_fakes import EOS, FakeCore, FakeTokenizer
 
 from engine.scheduling.request import Ask, Outcome
+from engine.scheduling.shaping import PLAIN, Shaping
 
 
 def numbered() -> Callable[[Ask], list[int]]:
@@ -207,5 +208,8 @@ def test_sampling_reaches_the_worker_as_it_was_asked() -> None:
     with bench(FakeCore(text_reply("x"))) as (b, client):
         b.post(client, temperature=0.5, top_p=0.25, logprobs=3, seed=9)
         b.chat(client)
+        b.post(client, top_k=5, logit_bias={"7": -1.5})
     asked: list[Any] = [(a.temperature, a.top_p, a.logprobs, a.seed) for a in b.core.asks]
-    assert asked == [(0.5, 0.25, 3, 9), (1.0, 1.0, None, None)]
+    assert asked == [(0.5, 0.25, 3, 9), (1.0, 1.0, None, None), (1.0, 1.0, None, None)]
+    shaping = Shaping(top_k=5, logit_bias=((7, -1.5),))
+    assert [a.shaping for a in b.core.asks] == [PLAIN, PLAIN, shaping]

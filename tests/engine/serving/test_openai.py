@@ -83,9 +83,6 @@ def test_a_list_of_one_prompt_is_that_prompt(prompt: list[Any]) -> None:
         ("best_of", 3),
         ("echo", True),
         ("suffix", "x"),
-        ("frequency_penalty", 0.5),
-        ("presence_penalty", -1),
-        ("logit_bias", {"5": 1}),
     ],
 )
 def test_what_would_change_the_answer_is_refused_with_name_value_and_what_is_allowed(

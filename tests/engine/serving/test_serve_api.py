@@ -104,6 +104,22 @@ def test_a_tiny_nucleus_is_greedy_whatever_the_temperature(url: str) -> None:
     assert post(url, temperature=2, top_p=1e-6, seed=5).json()["choices"][0]["text"] == greedy
 
 
+def test_biases_and_penalties_move_a_greedy_answer(url: str) -> None:
+    def told(**body: Any) -> list[str]:
+        tokens: list[str] = post(url, temperature=0, logprobs=0, **body).json()["choices"][0][
+            "logprobs"
+        ]["tokens"]
+        return tokens
+
+    plain = told()
+    never = told(presence_penalty=2, frequency_penalty=2, repetition_penalty=2)
+    assert len(set(never)) > len(set(plain)), "a penalised answer repeats itself less"
+    assert len(set(told(logit_bias={"70": 100}))) == 1
+    with pytest.raises(httpx.HTTPStatusError) as e:
+        told(logit_bias={"70000": 1})
+    assert "70000 is no token id of this model" in e.value.response.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stop_string_cuts_the_text_that_would_have_come(url: str, stream: bool) -> None:
     whole = text_of(post(url, temperature=0).json()["choices"][0])
