@@ -15,6 +15,7 @@ import torch
 
 from engine.model.linear import Linear
 from engine.runner import torch_runner
+from engine.runner.batch import build_batch
 from engine.runner.next_tokens import NextTokens
 from engine.runner.torch_runner import TorchRunner
 from kernels.backend import AdapterBlocks, HeadNorms, PagedRows, Rows, StepLora, StepOps
@@ -143,7 +144,7 @@ def metered(runner: TorchRunner) -> Iterator[Meter]:
     owners: list[tuple[Any, str, Any]] = [
         (Linear, "__call__", meter.around("linears", Linear.__call__)),
         (NextTokens, "choose", meter.around("head", NextTokens.choose)),
-        (torch_runner, "build_batch", meter.around("batch", torch_runner.build_batch)),
+        (torch_runner, "build_batch", meter.around("batch", build_batch)),
         (runner, "_lora", _Lora(runner._lora, meter)),
         (runner, "_ops", _Ops(runner._ops, meter)),
     ]

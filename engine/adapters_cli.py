@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from engine.model.adapter_report import Base, Report
 
 _COLUMNS = ("module", "layers", "linears", "out", "in", "rank", "alpha", "scale")
+
+
+class _Folder(click.Path):
+    """A folder's path. An empty one, such as of a variable that is not set, is no folder; pathlib
+    would take it for the current one."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("'' is no folder; . is the current one", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.group()
@@ -30,7 +43,7 @@ def adapters() -> None:
 
 
 @adapters.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=_Folder())
 @click.option(
     "--model",
     default=None,
@@ -122,7 +135,7 @@ def _few(numbers: tuple[float, ...]) -> str:
 
 
 @adapters.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=_Folder())
 @click.option(
     "--rank",
     "ranks",
@@ -135,7 +148,13 @@ def _few(numbers: tuple[float, ...]) -> str:
 @click.option(
     "--modules", default=None, help="Comma-separated, e.g. q_proj,v_proj; all by default."
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the first; the next add one.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 63) - 1),
+    default=0,
+    show_default=True,
+    help="Seed of the first; the next add one.",
+)
 @click.option("--model", default="smollm2-135m", show_default=True, help="Base model to fit.")
 @click.option(
     "--count",
@@ -158,8 +177,9 @@ def make(
     from engine.errors import AdapterError
     from engine.model.config import MODULES, model_config
     from engine.model.made_adapters import make_adapter
+    from telemetry.plain import safe
 
-    config = model_config(model)
+    config = model_config(model, lambda text: click.echo(text, err=True))
     chosen = MODULES if modules is None else tuple(m.strip() for m in modules.split(","))
     targets = [folder] if count == 1 else [folder / f"adapter-{i:03d}" for i in range(count)]
     for target in targets:
@@ -169,5 +189,5 @@ def make(
         rank = ranks[i % len(ranks)]
         make_adapter(target, config, rank, chosen, seed + i, base_model=model)
         size = (target / "adapter_model.safetensors").stat().st_size
-        click.echo(f"{target}: rank {rank}, {len(chosen)} modules, {size / 1e6:.1f} MB")
-    click.echo(f"{len(targets)} synthetic adapter(s) for {model}: random weights, no training.")
+        click.echo(f"{safe(str(target))}: rank {rank}, {len(chosen)} modules, {size / 1e6:.1f} MB")
+    click.echo(f"{len(targets)} synthetic adapter(s) for {safe(model)}: random weights, no training.")

@@ -143,6 +143,8 @@ def generate(
 def _ids(tokenizer: Tokenizer, text: str, system: str | None, chat: bool) -> tuple[int, ...]:
     if not chat:
         return tuple(tokenizer.encode(text))
+    if not tokenizer.chats:  # its own refusal speaks of the HTTP API
+        raise click.UsageError("--chat: this model has no chat template; leave --chat out")
     said = [] if system is None else [{"role": "system", "content": system}]
     return tuple(tokenizer.chat([*said, {"role": "user", "content": text}]))
 

@@ -20,6 +20,11 @@ import torch
 
 ABI = 1  # TS_ABI of csrc/common.h
 LIBRARY = Path(__file__).with_name("libtenantscope.so")
+# What is called of it. A library of a checkout's older state has the interface and not all of them.
+FUNCTIONS = (
+    "ts_attend", "ts_gated", "ts_head", "ts_head_best", "ts_head_best_scratch", "ts_head_scratch",
+    "ts_linear", "ts_lora", "ts_normed", "ts_scratch_bytes",
+)  # fmt: skip
 DTYPES: Mapping[torch.dtype, int] = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
@@ -59,19 +64,31 @@ def find(environ: Mapping[str, str]) -> Native | Absent:
     if asked == "0":
         return Absent("TENANTSCOPE_NATIVE=0 turns them off")
     path = LIBRARY if asked in ("", "1") else Path(asked)
-    if not path.exists():
+    try:
+        with path.open("rb") as f:
+            whole = _ends_in_file(f.read(64), os.fstat(f.fileno()).st_size)
+        if not whole:  # the loader would map it, and the process die of what is not there
+            return Absent(f"{path} is cut short: build it anew on this machine")
+        # With a slash: a bare name would be looked for in the system's folders.
+        functions = ctypes.CDLL(str(path.absolute()))
+        found = int(functions.ts_abi())
+        if found != ABI:
+            return Absent(f"{path} has interface {found}, this version needs {ABI}: build it anew")
+        missing = [name for name in FUNCTIONS if not hasattr(functions, name)]
+        if missing:
+            return Absent(f"{path} has no {missing[0]}, it is of another version: build it anew")
+        best = Isa(functions.ts_best_isa())
+    except FileNotFoundError:
+        if path != LIBRARY:
+            return Absent(
+                f"TENANTSCOPE_NATIVE={asked!r} is no file: name a library, 0 for none, or unset it"
+            )
         return Absent(
             f"{path} is not there: no C++ compiler was found at install; install g++ and reinstall "
             "(in a checkout: python setup.py build_ext --inplace)"
         )
-    try:
-        functions = ctypes.CDLL(str(path))
-        found = int(functions.ts_abi())
-        best = Isa(functions.ts_best_isa())
-    except (OSError, AttributeError) as e:
+    except (OSError, AttributeError, ValueError) as e:
         return Absent(f"{path} cannot be loaded ({e}): build it anew on this machine")
-    if found != ABI:
-        return Absent(f"{path} has interface {found}, this version needs {ABI}: build it anew")
     name = environ.get("TENANTSCOPE_ISA", "")
     if not name:
         return Native(functions, best)
@@ -80,3 +97,13 @@ def find(environ: Mapping[str, str]) -> Native | Absent:
         names = ", ".join(Isa.__members__).lower()
         return Absent(f"TENANTSCOPE_ISA={name!r} is none of {names}")
     return Native(functions, min(limit, best))
+
+
+def _ends_in_file(start: bytes, size: int) -> bool:
+    """Whether an ELF file (64 bits, little-endian) holds its section table, which lies at its end:
+    a copy that was cut short does not. Other formats are the loader's to judge."""
+    if start[:6] != b"\x7fELF\x02\x01" or len(start) < 64:
+        return True
+    at = int.from_bytes(start[40:48], "little")
+    each, count = (int.from_bytes(start[i : i + 2], "little") for i in (58, 60))
+    return at + each * count <= size

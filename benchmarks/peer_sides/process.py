@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.peer_sides.wire import Ask, Job, Played, read_played, write_job
 
 HERE = Path(__file__).resolve().parent
-START_S = 420.0  # vLLM compiles for a minute, more on a busy machine
+START_S = 900.0  # vLLM compiles for a minute, on a busy machine for ten
 ROUND_S = 420.0
 END_S = 5.0
 # Libgomp's threads spin for milliseconds after each region; beside any other busy process that

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from engine.errors import ModelError
 from engine.model.scaling import RopeScaling
 
 ATTENTION_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -104,6 +105,16 @@ def synthetic_config(**overrides: Any) -> ModelConfig:
     return replace(_SYNTHETIC, **overrides)
 
 
+def model_path(name: str) -> Path:
+    """Raises ModelError for a name that is no path: an empty one would be the current folder."""
+    if not name.strip() or "\0" in name:
+        raise ModelError(
+            f"model {name!r}: name `smollm2-135m`, `synthetic`, an `hf:org/name`, a .gguf file or a "
+            "Hugging Face folder"
+        )
+    return Path(name)
+
+
 def model_config(name: str, progress: Callable[[str], None] | None = None) -> ModelConfig:
     """The shape of a model by name (see `loaders.load_model`), without reading weights: config.json
     of a folder or of an `hf:` model (fetched when it is not cached), the header of a GGUF file.
@@ -119,7 +130,7 @@ def model_config(name: str, progress: Callable[[str], None] | None = None) -> Mo
 
     if is_hub_name(name):
         return read_hf_config(config_folder(name, progress))
-    path = Path(name)
+    path = model_path(name)
     if path.suffix == ".gguf":
         from engine.model.gguf import GgufFile
 

@@ -55,6 +55,8 @@ class _Cut(Exception):
 def read_header(path: Path) -> GgufHeader:
     """Raises ModelError for a file that is none, damaged, or of another version."""
     try:
+        if not path.is_file() and not path.is_dir() and path.exists():  # a pipe waits for a writer
+            raise ModelError(f"{path}: not a plain file: name the GGUF file itself")
         with path.open("rb") as f:
             start = f.read(max(len(_LFS), 8))
             _check_start(path, start)

@@ -90,7 +90,9 @@ def read_hf_config(folder: Path) -> ModelConfig:
     try:
         return _from_raw(path, raw, _refuse_unserved(path, raw), _generation_eos(folder))
     except KeyError as e:
-        raise ModelError(f"{path}: {e.args[0]!r} is missing") from None
+        raise ModelError(
+            f"{path}: {e.args[0]!r} is missing: fetch the model's folder again, whole"
+        ) from None
     except (TypeError, ValueError, AttributeError, OverflowError) as e:
         raise ModelError(f"{path}: a value has the wrong type ({e})") from None
 
@@ -98,13 +100,15 @@ def read_hf_config(folder: Path) -> ModelConfig:
 def _read_object(path: Path, unreadable: str | None = None) -> dict[str, Any] | None:
     """A JSON object; None for a file that cannot be read, unless `unreadable` words that."""
     try:
+        if path.is_fifo():
+            raise ModelError(f"{path}: a pipe, not a file: name the model's own folder")
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         if unreadable is None:
             return None
         raise ModelError(unreadable.format(e.strerror)) from None
     except ValueError as e:
-        raise ModelError(f"{path}: not JSON ({e})") from None
+        raise ModelError(f"{path}: not JSON ({e}): fetch it again") from None
     if not isinstance(raw, dict):
         raise ModelError(f"{path}: expected a JSON object, found {type(raw).__name__}")
     return raw

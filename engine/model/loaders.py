@@ -12,7 +12,13 @@ import torch
 
 from engine.errors import ModelError
 from engine.model.cache import is_whole, locked, sha256_of, write_sealed
-from engine.model.config import MODULES, ModelConfig, model_config, synthetic_config
+from engine.model.config import (
+    MODULES,
+    ModelConfig,
+    model_config,
+    model_path,
+    synthetic_config,
+)
 from engine.model.fetch import (
     GGUF_SHA256,
     SMOLLM2,
@@ -103,9 +109,10 @@ def load_model(
         return synthetic_model(synthetic_config(), kind)
     if is_hub_name(name):
         return _folder(name, model_folder(name, say), kind, say)
-    if Path(name).suffix == ".gguf":
-        return _gguf(Path(name), kind, say)
-    return _folder(Path(name).resolve().name, Path(name), kind, say)
+    path = model_path(name)
+    if path.suffix == ".gguf":
+        return _gguf(path, kind, say)
+    return _folder(path.resolve().name, path, kind, say)
 
 
 def synthetic_model(

@@ -36,6 +36,8 @@ def make_adapter(
     for module in modules:
         if module not in MODULES:
             raise AdapterError(f"module {module!r}: choose among {', '.join(MODULES)}")
+    if len(set(modules)) < len(modules):
+        raise AdapterError(f"modules {', '.join(modules)}: name each one once")
     if not modules:
         raise AdapterError(f"an adapter needs at least one module of {', '.join(MODULES)}")
     alpha = float(rank) if alpha is None else alpha

@@ -60,6 +60,11 @@ class Tokenizer:
         """Token ids. Lone surrogates, which are no text, count as the replacement character."""
         return list(self._inner.encode(_clean(text)).ids)
 
+    @property
+    def chats(self) -> bool:
+        """Whether the model has a chat template."""
+        return not isinstance(self._chat, chat_template.NoTemplate)
+
     def chat(self, messages: Sequence[chat_template.Message]) -> list[int]:
         """Token ids of a conversation, up to where the assistant begins. The template writes the
         special tokens, so none are added. Raises ChatRefused, for the caller to read."""

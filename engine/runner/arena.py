@@ -95,8 +95,8 @@ class Arena:
 
 
 def _ask_for_huge_pages(memory: torch.Tensor) -> None:
-    """Attention jumps from page to page of the arena: with the system's 4 KiB pages about a tenth of
-    its time goes into address translation. Advice only: a system without them says no."""
+    """Attention jumps from page to page of the arena: with the system's 4 KiB pages about a tenth
+    of its time goes into address translation. Advice only: a system without them says no."""
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is None:
         return

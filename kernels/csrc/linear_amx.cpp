@@ -33,16 +33,26 @@ static void configure(int64_t rows) {
     _tile_loadconfig(&shape);
 }
 
-// Sums of `rows` rows by 16 outputs, to y.
+static inline __m512 widened(const uint16_t *p) {
+    const __m256i half = _mm256_loadu_si256((const __m256i *)p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+// Sums of `rows` rows by C tiles of 16 outputs, a tile 256 floats on, to y. bias: of these outputs.
+template <int C>
 static inline void put(const float *sums, int64_t rows, const uint16_t *bias, uint16_t *y,
                        int64_t stride) {
-    __m512 add = _mm512_setzero_ps();
-    if (bias)
-        add = _mm512_castsi512_ps(_mm512_slli_epi32(
-            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)bias)), 16));
-    for (int64_t r = 0; r < rows; r++) {
-        const __m512 sum = _mm512_add_ps(_mm512_load_ps(sums + 16 * r), add);
-        _mm256_storeu_si256((__m256i *)(y + r * stride), (__m256i)_mm512_cvtneps_pbh(sum));
+    const __m512 none = _mm512_setzero_ps();
+    const __m512 first = bias ? widened(bias) : none;
+    const __m512 second = bias && C > 1 ? widened(bias + 16) : none;
+    for (int64_t r = 0; r < rows; r++, sums += 16, y += stride) {
+        const __m512 low = _mm512_add_ps(_mm512_load_ps(sums), first);
+        if (C > 1) {
+            const __m512 high = _mm512_add_ps(_mm512_load_ps(sums + 256), second);
+            _mm512_storeu_si512(y, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        } else {
+            _mm256_storeu_si256((__m256i *)y, (__m256i)_mm512_cvtneps_pbh(low));
+        }
     }
 }
 
@@ -88,13 +98,10 @@ static void block(const TsLinear &l, int64_t from, int64_t count, int64_t first,
     } else {
         sums_of<R, C, true>(x, stride, w, depth, sums);
     }
-    for (int64_t i = 0; i < R; i++) {
-        for (int64_t j = 0; j < C; j++) {
-            const int64_t o = first + 16 * j, rows = i ? count - 16 : count < 16 ? count : 16;
-            put(sums + 512 * i + 256 * j, rows, l.bias ? (const uint16_t *)l.bias + o : nullptr,
-                (uint16_t *)l.y + (from + 16 * i) * l.out + o, l.out);
-        }
-    }
+    const uint16_t *bias = l.bias ? (const uint16_t *)l.bias + first : nullptr;
+    uint16_t *y = (uint16_t *)l.y + from * l.out + first;
+    put<C>(sums, count < 16 ? count : 16, bias, y, l.out);
+    if (R > 1) put<C>(sums + 512, count - 16, bias, y + 16 * l.out, l.out);
 }
 
 }  // namespace

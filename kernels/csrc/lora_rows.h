@@ -23,6 +23,13 @@ constexpr int64_t TILE_GAIN = 8;
 template <int D>
 using El = typename Row<D>::T;
 
+// Element by element: cleared as one object, accumulators would live in memory.
+template <int R, int N>
+static inline void clear(vf (&acc)[R][N]) {
+    for (int r = 0; r < R; r++)
+        for (int n = 0; n < N; n++) acc[r][n] = spread(0);
+}
+
 // Ask for the line that holds p. Blocks are short and lie apart, so what the CPU foresees by itself
 // ends with each; asked for while the block before is computed, a line is there when it is needed.
 static inline void ask(const void *p) { __builtin_prefetch(p); }
@@ -31,7 +38,8 @@ static inline void ask(const void *p) { __builtin_prefetch(p); }
 template <int D, int R, int J>
 static void dots(const El<D> *const *x, const El<D> *const *a, const El<D> *const *ahead,
                  int64_t width, float *out) {
-    vf acc[R][J] = {};
+    vf acc[R][J];
+    clear(acc);
     int64_t k = 0;
     for (; k + 2 * W <= width; k += 2 * W) {
         vf xl[R], xh[R];
@@ -81,7 +89,8 @@ template <int D, int R, int S>
 static void expand_block(const float *const *t, const TsPair &pair, El<D> *const *y, int64_t c,
                          const Ahead &ahead) {
     const TsSide bt = pair.bt;
-    vf acc[R][2 * S] = {};
+    vf acc[R][2 * S];
+    clear(acc);
     for (int64_t j = 0; j < pair.rank; j++) {
         const El<D> *b = (const El<D> *)row_of(bt, j) + c;
         if (j < ahead.rank) {
@@ -112,7 +121,8 @@ static void expand_block(const float *const *t, const TsPair &pair, El<D> *const
 template <int D, int R>
 static void expand_rest(const float *const *t, const TsPair &pair, El<D> *const *y, int64_t c,
                         int64_t n) {
-    vf acc[R][2] = {};
+    vf acc[R][2];
+    clear(acc);
     for (int64_t j = 0; j < pair.rank; j++) {
         vf lo, hi;
         load_first<D>((const El<D> *)row_of(pair.bt, j) + c, n, lo, hi);

@@ -191,6 +191,9 @@ class Soak:
         with self._changed:
             assert self._changed.wait_for(lambda: self.error or not self.alive, STUCK_S)
         self._raise()
+        give_up_s = self.now() + STUCK_S
+        while self.core.between_steps.do(lambda s: s._residency.loading, STUCK_S):
+            assert self.now() < give_up_s, "a load does not end"  # its request has given up
         self._stopping.set()
         self._thread.join()
         self._raise()

@@ -108,6 +108,7 @@ def test_an_adapter_that_is_refused_is_said_and_fails(capsys, tmp_path):
         (("--prompt", "x", "--temperature", "nan"), "no finite number"),
         (("--prompt", "x", "--max-tokens", 10**6), "the model's context holds"),
         (("--prompt", ""), "the prompt holds no token"),
+        (("--prompt", "x", "--chat"), "no chat template; leave --chat out"),
     ],
 )
 def test_what_cannot_be_asked_is_a_usage_error_that_says_why(capsys, arguments, said):

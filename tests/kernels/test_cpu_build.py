@@ -95,12 +95,48 @@ def test_absence_says_why_and_what_to_do(tmp_path: Path) -> None:
     damaged.write_bytes(b"\x7fELF")
     for environ, said in (
         ({"TENANTSCOPE_NATIVE": "0"}, "TENANTSCOPE_NATIVE=0 turns them off"),
-        ({"TENANTSCOPE_NATIVE": str(nothing)}, f"{nothing} is not there: .*install g"),
+        ({"TENANTSCOPE_NATIVE": str(nothing)}, f"'{nothing}' is no file: name a library, 0 for"),
+        ({"TENANTSCOPE_NATIVE": "n" * 300}, "cannot be loaded .*File name too long"),
+        ({"TENANTSCOPE_NATIVE": str(tmp_path)}, "cannot be loaded .*Is a directory"),
         ({"TENANTSCOPE_NATIVE": str(damaged)}, "damaged.so cannot be loaded .*build it anew"),
     ):
         found = find(environ)
         assert isinstance(found, Absent)
         assert re.search(said, found.reason), found.reason
+
+
+def test_an_install_without_a_compiler_is_told_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "LIBRARY", tmp_path / "none.so")
+    found = find({})
+    assert isinstance(found, Absent)
+    assert re.search(r"none\.so is not there: .*install g\+\+ and reinstall", found.reason)
+
+
+@built
+def test_a_library_that_is_cut_short_is_never_mapped(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.so"
+    cut.write_bytes(cpu.LIBRARY.read_bytes()[:20_000])
+    found = find({"TENANTSCOPE_NATIVE": str(cut)})
+    assert found == Absent(f"{cut} is cut short: build it anew on this machine")
+
+
+@built
+def test_a_library_of_an_older_state_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "FUNCTIONS", (*cpu.FUNCTIONS, "ts_of_tomorrow"))
+    found = find(os.environ)
+    assert isinstance(found, Absent)
+    assert "has no ts_of_tomorrow, it is of another version: build it anew" in found.reason
+
+
+@built
+def test_every_function_that_is_called_is_looked_for_first() -> None:
+    assert isinstance(FOUND, Native)
+    words = re.compile(r"\bts_[a-z_]+\b")
+    called = {w for f in (ROOT / "kernels").glob("cpu*.py") for w in words.findall(f.read_text())}
+    there = {w for w in called if hasattr(FOUND.functions, w)} - {"ts_abi", "ts_best_isa"}
+    assert there <= set(cpu.FUNCTIONS)
 
 
 @built

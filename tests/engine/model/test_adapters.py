@@ -225,11 +225,29 @@ def test_making_over_an_adapter_needs_force(folder):
 def test_making_refuses_what_cannot_be(tmp_path):
     with pytest.raises(AdapterError, match="x_proj"):
         make_adapter(tmp_path / "a", CONFIG, 4, ["x_proj"])
+    with pytest.raises(AdapterError, match="name each one once"):
+        make_adapter(tmp_path / "a", CONFIG, 4, ["q_proj", "q_proj"])
     with pytest.raises(AdapterError, match="rank 0"):
         make_adapter(tmp_path / "a", CONFIG, 0)
     (tmp_path / "file").write_text("")
     with pytest.raises(AdapterError, match="cannot write"):
         make_adapter(tmp_path / "file" / "a", CONFIG, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["make", "", "--model", "synthetic"], "'' is no folder"),
+        (["inspect", ""], "'' is no folder"),
+        (["make", "a", "--model", "synthetic", "--seed", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_what_names_no_folder_and_no_seed_is_a_usage_error(arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(adapters, arguments)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_making_is_seeded_and_fits_smollm2(tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 from engine.errors import ModelError
-from engine.model.config import synthetic_config
+from engine.model.config import model_config, synthetic_config
 from engine.model.decoder import Decoder
 from engine.model.loaders import load_model, pick_dtype, synthetic_model
 from engine.model.tensor_names import expected_shapes, layer_weight_names
@@ -39,6 +41,22 @@ def test_float16_is_said_to_be_slower_where_bfloat16_has_hardware(monkeypatch):
     load_model("synthetic", "bfloat16", progress=said.append)
     assert len(said) == 1
     assert "bfloat16 would be faster" in said[0]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\0b"])
+def test_a_name_that_is_no_path_is_not_the_current_folder(name):
+    for read in (load_model, model_config):
+        with pytest.raises(ModelError, match="name `smollm2-135m`") as refused:
+            read(name)
+        assert str(refused.value).startswith(f"model {name!r}: ")
+
+
+@pytest.mark.parametrize("file", ["m.gguf", "m/config.json"])
+def test_a_pipe_is_refused_and_not_waited_for(file, tmp_path):
+    (tmp_path / "m").mkdir()
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(ModelError, match="a pipe|not a plain file"):
+        model_config(str(tmp_path / file).removesuffix("/config.json"))
 
 
 def test_every_module_has_a_weight_name():
