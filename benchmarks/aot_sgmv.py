@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,22 +81,37 @@ def kernel_arguments(op: str, dtype: str, tile: Tile) -> tuple[dict[str, str], d
 
 
 def compile_one(target: str, op: str, tile_name: str, tile: Tile, dtype: str) -> Compiled:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from kernels import sgmv_jit
 
     fn = getattr(sgmv_jit, f"{op}_kernel")
     signature, constants = kernel_arguments(op, dtype, tile)
     # As the launcher finds them: tensors on 16-byte boundaries, sizes and strides multiples of 16.
-    attrs = {
-        (i,): [["tt.divisibility", 16]]
-        for i, kind in enumerate(signature.values())
-        if kind != "constexpr"
-    }
+    even = [name for name, kind in signature.items() if kind != "constexpr"]
+    built = build(target, fn, signature, constants, even, tile.warps, tile.stages)
+    return Compiled(target, op, tile_name, dtype, *built)
+
+
+def build(
+    target: str,
+    fn: Any,
+    signature: dict[str, str],
+    constants: dict[str, Any],
+    even: Iterable[str],
+    warps: int,
+    stages: int,
+) -> tuple[int, int, int, int]:
+    """(registers, spills, shared bytes, 16-byte loads) of a kernel compiled for a target.
+
+    even: the arguments that are multiples of 16.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = list(signature)
+    attrs = {(names.index(name),): [["tt.divisibility", 16]] for name in even}
     source = ASTSource(fn, signature, constexprs=constants, attrs=attrs)
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    options = {"num_warps": warps, "num_stages": stages}
     if target.startswith("sm_"):
         built = triton.compile(
             source, target=GPUTarget("cuda", int(target[3:]), 32), options=options
@@ -110,7 +126,7 @@ def compile_one(target: str, op: str, tile_name: str, tile: Tile, dtype: str) ->
         registers = _amd_number(text, "vgpr_count")
         spills = _amd_number(text, "vgpr_spill_count") + _amd_number(text, "sgpr_spill_count")
         wide = len(re.findall(r"(global|buffer)_load_dwordx4", text))
-    return Compiled(target, op, tile_name, dtype, registers, spills, built.metadata.shared, wide)
+    return registers, spills, built.metadata.shared, wide
 
 
 def _nvidia_usage(cubin: bytes) -> tuple[int, int]:

@@ -14,9 +14,8 @@ import torch
 
 from kernels.blocks import ROW_ALIGN_BYTES, Table
 from kernels.errors import KernelError
+from kernels.jit import DTYPES, triton_module
 from kernels.work import Work
-
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def partials_shape(table: Table, work: Work, rows: int) -> tuple[int, int, int, int]:
@@ -120,18 +119,7 @@ def expand(t: torch.Tensor, arena: torch.Tensor, table: Table, work: Work, y: to
 @functools.cache
 def _kernels() -> tuple[ModuleType, bool]:
     """The Triton kernels, and whether the interpreter runs them."""
-    try:
-        from triton.runtime import JITFunction
-
-        from kernels import sgmv_jit
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] != "triton":
-            raise
-        raise KernelError(
-            "the Triton kernels need the package `triton`, which is not installed (its wheels are "
-            "for Linux on x86-64): install it, or use the plain torch path"
-        ) from missing
-    return sgmv_jit, not isinstance(sgmv_jit.shrink_kernel, JITFunction)
+    return triton_module("sgmv_jit", "shrink_kernel")
 
 
 def _check_common(rows: torch.Tensor, arena: torch.Tensor, table: Table, work: Work) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -55,8 +56,18 @@ def sha256_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder's lock; the system releases it when a holder dies. `on_wait` tells why."""
-    with (folder / ".lock").open("w") as f:
+    """Hold the folder's lock; the system releases it when a holder dies. `on_wait` tells why.
+
+    None is held of a folder that may only be read: who cannot write has nothing to keep others
+    from, and what others write comes whole."""
+    try:
+        opened = (folder / ".lock").open("w")
+    except OSError as e:
+        if e.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        yield
+        return
+    with opened as f:
         try:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

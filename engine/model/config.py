@@ -109,8 +109,8 @@ def model_path(name: str) -> Path:
     """Raises ModelError for a name that is no path: an empty one would be the current folder."""
     if not name.strip() or "\0" in name:
         raise ModelError(
-            f"model {name!r}: name `smollm2-135m`, `synthetic`, an `hf:org/name`, a .gguf file or a "
-            "Hugging Face folder"
+            f"model {name!r}: name `smollm2-135m`, `synthetic`, an `hf:org/name`, a .gguf file or "
+            "a Hugging Face folder"
         )
     return Path(name)
 

@@ -12,6 +12,7 @@ import torch
 
 from engine.errors import ModelError
 from engine.model.cache import is_whole, locked, sha256_of, write_sealed
+from engine.model.chat_template import SYNTHETIC_TEMPLATE, made
 from engine.model.config import (
     MODULES,
     ModelConfig,
@@ -141,7 +142,7 @@ def synthetic_model(
         name=f"synthetic-{config.layers}x{config.hidden}",
         config=config,
         weights=weights,
-        tokenizer=Tokenizer(synthetic_json(config.vocab), config.eos_ids),
+        tokenizer=Tokenizer(synthetic_json(config.vocab), config.eos_ids, made(SYNTHETIC_TEMPLATE)),
         hash=digest,
         synthetic=True,
         dtype=dtype,

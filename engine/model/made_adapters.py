@@ -54,14 +54,20 @@ def make_adapter(
         SYNTHETIC_KEY: True,
     }
     tensors = _tensors(config, rank, modules, seed)
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "adapter_config.json").write_text(json.dumps(options, indent=2) + "\n")
         save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    except OSError as e:
-        raise AdapterError(f"cannot write the adapter to {folder} ({e.strerror})") from None
+        # Last: what was interrupted is no adapter, and making it again needs no --force.
+        (folder / "adapter_config.json").write_text(json.dumps(options, indent=2) + "\n")
+    except (OSError, SafetensorError) as e:  # the library's own where the disk is full
+        why = getattr(e, "strerror", None) or e
+        raise AdapterError(
+            f"cannot write the adapter to {folder} ({why}): choose a folder that may be written, "
+            "with room"
+        ) from None
     return folder
 
 

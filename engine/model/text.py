@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from engine.errors import ModelError
 from engine.model import chat_template
 from engine.model.cache import is_whole, locked, make_folder, void, write_sealed
-from engine.model.config import SMOLLM2_135M, ModelConfig, synthetic_config
+from engine.model.config import SMOLLM2_135M, ModelConfig, model_path, synthetic_config
 from engine.model.fetch import SMOLLM2, fetch_smollm2
 
 SYNTHETIC_END = "<|end|>"
@@ -213,7 +214,7 @@ def load_tokenizer(
     if is_hub_name(name):
         folder = tokenizer_folder(name, progress)
         return folder_tokenizer(folder, read_hf_config(folder))
-    path = Path(name)
+    path = model_path(name)
     if path.suffix == ".gguf":
         from engine.model.gguf import GgufFile
 
@@ -250,7 +251,8 @@ def _smollm2_copy(
             from engine.model.gguf import GgufFile
 
             text: str = getattr(GgufFile(gguf), read)()
-            write_sealed(path, lambda temporary: void(temporary.write_text(text, encoding="utf-8")))
+            with contextlib.suppress(OSError):  # a read-only cache: it is read out again next time
+                write_sealed(path, lambda part: void(part.write_text(text, encoding="utf-8")))
             return text
     return path.read_text(encoding="utf-8")
 

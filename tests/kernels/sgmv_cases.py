@@ -36,9 +36,9 @@ RANKS = (1, 3, 4, 8, 12, 16, 24, 32, 33, 48, 64, 128)
 BATCHES = (1, 2, 7, 16, 33, 133)
 POPULARITIES = ("distinct", "uniform", "zipf", "identical", "skewed")
 
-# Many tiles, splits and K steps where there are few rows; few where there are many, because the
+# Several tiles, splits and K steps where there are few rows; few where there are many, because the
 # interpreter takes milliseconds a program.
-SMALL = Tile(m=16, r=32, k=32, n=32, split_k=64, warps=4, stages=1)
+SMALL = Tile(m=16, r=64, k=64, n=64, split_k=128, warps=4, stages=1)
 LARGE = Tile(m=16, r=64, k=64, n=64, split_k=64, warps=4, stages=1)
 PAGE_BYTES = 2048
 

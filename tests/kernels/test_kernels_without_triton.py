@@ -29,7 +29,7 @@ except KernelError as error:
 
 IMPORT = """
 import sys
-import kernels.sgmv, kernels.reference
+import kernels.sgmv, kernels.reference, kernels.gpu_ops, kernels.gpu_lora, kernels.ops_reference
 assert not {"triton", "engine", "telemetry"} & set(sys.modules), sorted(sys.modules)
 """
 
@@ -46,5 +46,5 @@ def test_a_launch_without_triton_says_what_is_missing_and_what_else_there_is():
     assert "plain torch path" in said
 
 
-def test_importing_the_pair_loads_neither_triton_nor_the_engine():
+def test_importing_the_kernels_loads_neither_triton_nor_the_engine():
     python(IMPORT)

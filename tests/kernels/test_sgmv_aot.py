@@ -29,11 +29,9 @@ def compiled(targets: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.usefixtures("triton_here")
-@pytest.mark.parametrize(
-    "targets",
-    ["sm_90,gfx942", pytest.param("sm_80,sm_90,sm_100,gfx942", marks=pytest.mark.full)],
-)
-def test_the_pair_compiles_without_spills_within_shared_memory(targets):
+@pytest.mark.full  # the fast suite compiles the pair with the other kernels, for one target
+def test_the_pair_compiles_without_spills_within_shared_memory():
+    targets = "sm_80,sm_90,sm_100,gfx942"
     rows = compiled(targets)
     assert len(rows) == 12 * len(targets.split(","))
     for row in rows:
@@ -42,6 +40,7 @@ def test_the_pair_compiles_without_spills_within_shared_memory(targets):
         assert all(int(row[f]) > 0 for f in FIELDS if f != "spills")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("triton_here")
 def test_the_check_finds_a_tile_that_spills():
     code = (

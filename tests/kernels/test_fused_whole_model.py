@@ -1,0 +1,13 @@
+"""The decoder that serves runs on the Triton ops as it is, adapters included."""
+
+from __future__ import annotations
+
+from tests.kernels import whole_model
+
+
+def test_a_whole_models_logits_through_triton_equal_torchs(interpreter):
+    interpreter(whole_model.check_whole_model)
+
+
+def test_an_adapters_slot_is_as_new_as_its_generation(interpreter):
+    interpreter(whole_model.check_slots_follow_generations)
