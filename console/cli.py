@@ -258,6 +258,11 @@ def keep_three_open() -> None:
             os.fstat(fd)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
+    # Python has None in their place, which no reader and no writer below expects.
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(fd, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - kept
+            setattr(sys, name, stream)
 
 
 def main() -> None:

@@ -190,4 +190,6 @@ def make(
         make_adapter(target, config, rank, chosen, seed + i, base_model=model)
         size = (target / "adapter_model.safetensors").stat().st_size
         click.echo(f"{safe(str(target))}: rank {rank}, {len(chosen)} modules, {size / 1e6:.1f} MB")
-    click.echo(f"{len(targets)} synthetic adapter(s) for {safe(model)}: random weights, no training.")
+    click.echo(
+        f"{len(targets)} synthetic adapter(s) for {safe(model)}: random weights, no training."
+    )

@@ -84,7 +84,7 @@ def answer_all(
             f"{len(wanted.prompt)} tokens of prompt and max_tokens = {wanted.max_tokens} are "
             f"{longest}: the model's context holds {model.config.max_context}"
         )
-    named = _named([f for f in folders if f is not None])
+    named = names_of([f for f in folders if f is not None])
     core = _core(model, named, len(folders), longest, say)
     try:
         names = [None if f is None else named[f] for f in folders]
@@ -94,7 +94,7 @@ def answer_all(
         core.close()
 
 
-def _named(folders: Sequence[Path]) -> dict[Path, str]:
+def names_of(folders: Sequence[Path]) -> dict[Path, str]:
     """A name each, the folder's own where that is no other's."""
     names: dict[Path, str] = {}
     for folder in dict.fromkeys(folders):

@@ -103,7 +103,7 @@ def generate(
         raise click.UsageError("--base: only beside --adapter; alone the base model answers anyhow")
     text = sys.stdin.read() if prompt == "-" else prompt
     bound_spinning()
-    from engine.generate import Wanted, answer_all
+    from engine.generate import Wanted, answer_all, names_of
     from engine.model.loaders import load_model
     from engine.scheduling.shaping import Shaping
 
@@ -128,7 +128,8 @@ def generate(
         ),
         ignore_eos=asked["ignore_eos"],
     )
-    page = Page([f.name if f is not None else BASE for f in folders], live=not as_json)
+    names = names_of(adapters)
+    page = Page([names[f] if f is not None else BASE for f in folders], live=not as_json)
     answers = answer_all(loaded, folders, wanted, on_text=page.add, say=say)
     if as_json:
         told = [_plain(a) for a in answers]
@@ -181,21 +182,28 @@ class Page:
         self._kept = [""] * len(titles)
         self._live = live
         self._tty = sys.stdout.isatty()
-        if live:
-            self._head(0)
+        self._begun = False
 
     def add(self, place: int, piece: str) -> None:
         if self._live and place == 0:
+            self._begin()
             self._write(piece)
         else:
             self._kept[place] += piece
 
     def end(self) -> None:
         """All texts are whole."""
+        self._begin()
         self._write("\n")
         for place in range(1, len(self._kept)):
             self._head(place)
             self._write(self._kept[place] + "\n")
+
+    def _begin(self) -> None:
+        """Not before there is a text: where an adapter is refused nothing is written."""
+        if not self._begun:
+            self._begun = True
+            self._head(0)
 
     def _head(self, place: int) -> None:
         if self._titles is not None:

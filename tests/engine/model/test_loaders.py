@@ -55,7 +55,7 @@ def test_a_name_that_is_no_path_is_not_the_current_folder(name):
 def test_a_pipe_is_refused_and_not_waited_for(file, tmp_path):
     (tmp_path / "m").mkdir()
     os.mkfifo(tmp_path / file)
-    with pytest.raises(ModelError, match="a pipe|not a plain file"):
+    with pytest.raises(ModelError, match=r"a pipe|not a plain file"):
         model_config(str(tmp_path / file).removesuffix("/config.json"))
 
 
