@@ -32,6 +32,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -212,6 +213,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.short:
         args.streams, args.adapters, args.rounds = (32,), (8,), 2
+    # Whoever stops this script must not leave engines behind that are held for ever.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         run, cells = measure(args)
     except KeyboardInterrupt:
