@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import prefill_lora
 from benchmarks.step_meter import Meter, metered
 from benchmarks.step_split import step_bytes
 from benchmarks.swapping import Seen, Work, beside_load
@@ -88,6 +89,12 @@ def test_a_step_is_split_whole():
     assert (base["adapters"], one["adapters"], four["adapters"]) == (0, 1, 4)
     assert base["split"]["lora"] == 0 < one["split"]["lora"]
     assert all(0 < r["python_share"] < 1 and r["split"]["core"] > 0 for r in found["rows"])
+
+
+def test_prefill_with_and_without_adapters_take_turns():
+    shapes = prefill_lora.measure("synthetic", adapters=2, rank=4, repeats=1)
+    assert [s.segments for s in shapes] == [1, 2]
+    assert all(s.ratio == s.least == s.most == pytest.approx(s.with_s / s.base_s) for s in shapes)
 
 
 @pytest.mark.full
