@@ -17,6 +17,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 WP = 1.0  # charge of a prompt token
 WQ = 2.0  # charge of an output token
 
+# What is left of a difference of sums that should be nothing: no service, and not told.
+_DUST = 1e-12
+
 
 class StepClock:
     """Decode steps passed so far. Shared by all counters of one pool, so that a step is one
@@ -218,7 +221,7 @@ class Counters:
             a.told = own
             if a.rate:
                 decoding.add(tenant)
-            if service:
+            if abs(service) > _DUST * max(1.0, abs(own)):
                 taken[tenant] = service
         if self._touched is not None:
             self._touched = decoding

@@ -4,7 +4,7 @@ counts twice, and nobody banks credit by asking for nothing here while others ar
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.scheduling.policies.counters import WP, WQ, Counters
@@ -35,6 +35,14 @@ def tell(all_of_them: list[Counters], number: int) -> None:
             other.charged_elsewhere(charges)
 
 
+# Thirds do not add up to a whole again: what was left was told as service, and asked to be told.
+@example(
+    [("prompt", 0, "a", 1)] * 2
+    + [("tell", 0, "a", 0)]
+    + [("prompt", 0, "a", 1)] * 4
+    + [("prompt", 1, "a", 1), ("decode", 0, "a", 1)],
+    {"a": 3.0, "b": 0.5},
+)
 @given(st.lists(op, max_size=60), st.sampled_from([{}, {"a": 3.0, "b": 0.5}]))
 def test_when_all_have_told_every_replica_holds_what_all_charged(ops, weights):
     pool = replicas(3, weights)
