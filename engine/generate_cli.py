@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.config_values import DTYPES
 from engine.finite_option import Finite
+from engine.model_options import model_options
 from engine.threads import bound_spinning
 
 if TYPE_CHECKING:
@@ -31,14 +31,7 @@ BASE = "base"
 
 
 @click.command()
-@click.option("--model", default="smollm2-135m", show_default=True, help="As in the settings.")
-@click.option(
-    "--dtype",
-    type=click.Choice(DTYPES),
-    default="auto",
-    show_default=True,
-    help="Of weights and KV; auto: what this machine is fast in.",
-)
+@model_options
 @click.option(
     "--adapter",
     "adapters",
