@@ -43,7 +43,7 @@ class NativeHead:
             raise ValueError(f"out {list(out.shape)} of {out.dtype}: not rows of {vocab} floats")
         if len(hidden):
             hidden = hidden.contiguous()
-            struct = self._struct(hidden, 0, out.data_ptr(), out.stride(0))
+            struct = self._struct(hidden, torch.get_num_threads(), 0, out.data_ptr(), out.stride(0))
             self._call(struct.buffer_info()[0])
         return out
 
@@ -55,8 +55,8 @@ class NativeHead:
         values, ids = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
         if rows:
             hidden = hidden.contiguous()
-            more = self._best_bytes(rows, torch.get_num_threads())
-            struct = self._struct(hidden, more, 0, 0)
+            threads = torch.get_num_threads()  # once: the scratch is cut for so many
+            struct = self._struct(hidden, threads, self._best_bytes(rows, threads), 0, 0)
             if not self._best(struct.buffer_info()[0], values.data_ptr(), ids.data_ptr()):
                 return None
         return values, ids
@@ -66,7 +66,9 @@ class NativeHead:
         if hidden.dim() != 2 or hidden.shape[1] != width or hidden.dtype != torch.float32:
             raise ValueError(f"hidden {list(hidden.shape)} of {hidden.dtype}: not [rows, {width}]")
 
-    def _struct(self, hidden: torch.Tensor, more_bytes: int, out: int, stride: int) -> array[int]:
+    def _struct(
+        self, hidden: torch.Tensor, threads: int, more_bytes: int, out: int, stride: int
+    ) -> array[int]:
         """A TsHead; the scratch it names is this object's, until the next call."""
         rows, width = hidden.shape
         needed = self._bytes(rows, width) + more_bytes + _ALIGNED
@@ -76,7 +78,7 @@ class NativeHead:
         return array(
             "q",
             (
-                *(self._isa, DTYPES[weight.dtype], torch.get_num_threads()),
+                *(self._isa, DTYPES[weight.dtype], threads),
                 *(hidden.data_ptr(), rows, width),
                 *(weight.data_ptr(), len(weight)),
                 *(out, stride),

@@ -115,12 +115,12 @@ class NativeOps:
     def prepare(self, rows: PagedRows) -> StepOps:
         return _NativeStep(self, rows)
 
-    def scratch(self, paged: _Paged) -> int:
-        """The address of enough scratch for `ts_attend`, at a multiple of 64."""
+    def scratch(self, paged: _Paged) -> tuple[int, torch.Tensor]:
+        """The address of enough scratch for `ts_attend`, at a multiple of 64; and what it is in."""
         needed = self.functions.ts_scratch_bytes(self.arena_at, ctypes.addressof(paged)) + 64
         if len(self._scratch) < needed:
             self._scratch = torch.empty(needed + needed // 4, dtype=torch.uint8)
-        return -(-self._scratch.data_ptr() // 64) * 64
+        return -(-self._scratch.data_ptr() // 64) * 64, self._scratch
 
     def weight(self, norm: torch.Tensor) -> int:
         """The address of a norm's weight as the kernels read it, in float32: itself, or a copy that
@@ -159,8 +159,7 @@ class _NativeStep:
             pages=rows.pages.buffer_info()[0],
             threads=threads,
         )
-        self._scratch = owner.scratch(paged)
-        paged.scratch = self._scratch
+        paged.scratch, self._room = owner.scratch(paged)  # the structure holds a bare address
         self._h, self._attended, self._gated = owner.activations(count)
         self._attend = _Attend(out=self._attended.data_ptr())
         self._normed = _Normed(

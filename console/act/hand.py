@@ -78,6 +78,7 @@ class Hand:
         self._over = threading.Event()
         self._wake = threading.Event()
         self._busy = threading.Lock()
+        self._seeking = threading.Lock()
         self._calls = ThreadPoolExecutor(2 * max(4, len(doors)), thread_name_prefix="door")
         self._looker = threading.Thread(target=self._look_on, name="operator", daemon=True)
         self._actor: threading.Thread | None = None
@@ -120,11 +121,16 @@ class Hand:
             self._wake.wait(rest_s(self._every_s, time.monotonic() - began))
 
     def _look(self) -> Looked:
+        tried = self._doors
         looked = self._look_once()
-        return self._look_once() if not looked.states and self._found_anew() else looked
+        return self._look_once() if not looked.states and self._found_anew(tried) else looked
 
-    def _found_anew(self) -> bool:
-        """Whether there are doors now that were not there before; then only those are."""
+    def _found_anew(self, tried: dict[str, Door]) -> bool:
+        """Whether there are other doors now than those tried; then only those are."""
+        with self._seeking:  # the looker and the actor may both find nobody answering
+            return self._doors is not tried or self._seek()
+
+    def _seek(self) -> bool:
         try:
             fresh = () if self._again is None else self._again(self._doors)
         except Exception as e:  # the doors that are known stay, and are asked again
@@ -133,7 +139,8 @@ class Hand:
         if not fresh:
             return False
         gone, self._doors = self._doors, {d.address: d for d in fresh[:MOST_DOORS]}
-        for door in (*gone.values(), *(fresh if self._over.is_set() else ())):
+        unused = fresh if self._over.is_set() else fresh[MOST_DOORS:]
+        for door in (*gone.values(), *unused):
             door.close()
         return True
 

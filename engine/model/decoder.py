@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from engine.model.loaders import LoadedModel
-from engine.model.rope import rope_tables
 from engine.model.tensor_names import (
     EMBEDDING,
     K_NORM,
@@ -21,8 +20,6 @@ from engine.model.tensor_names import (
     layer_prefix,
 )
 from kernels.backend import GROUPS, HeadNorms, StepLora, StepOps
-
-__all__ = ["Decoder", "rope_tables"]
 
 
 class _Layer:

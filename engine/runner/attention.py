@@ -52,7 +52,7 @@ class TorchOps:
     def __init__(
         self, config: ModelConfig, arena: Arena, rope: tuple[torch.Tensor, torch.Tensor]
     ) -> None:
-        """rope: cos and signed sin of every position (`decoder.rope_tables`)."""
+        """rope: cos and signed sin of every position (`engine.model.rope`)."""
         self.config = config
         self.arena = arena
         self.rope = rope

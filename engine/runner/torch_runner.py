@@ -121,9 +121,15 @@ class TorchRunner:
 
     def logits(self, plan: StepPlan) -> dict[str, torch.Tensor]:
         """Execute, but return each segment's last float32 logits [vocab] by request: for tests
-        and measurements. The plan's adapters must be resident."""
+        and measurements. Raises ValueError for a segment that `execute` would name as failed: the
+        kernels write where they are told."""
+        with self._resident_lock:
+            resident = dict(self._resident)
+        for s in plan.segments:
+            if (why := self._refusal(s, resident)) is not None:
+                raise ValueError(f"request {s.request_id}: {why}")
         with torch.inference_mode():
-            batch, hidden = self._hidden(plan.segments, self._resident)
+            batch, hidden = self._hidden(plan.segments, resident)
             rows = self._head.logits(hidden)
             return {s.request_id: row for s, row in zip(batch.segments, rows, strict=True)}
 
@@ -140,6 +146,8 @@ class TorchRunner:
         end = s.start + len(s.tokens)
         if not s.tokens:
             return "the segment has no tokens"
+        if s.start < 0:
+            return f"position {s.start} is before the beginning"
         if s.adapter is not None and s.adapter not in resident:
             return f"adapter {s.adapter[:12]} is not on the device"
         if end > self.max_context:

@@ -32,6 +32,8 @@ struct Tiles {
             shape.rows[i] = 16;
         }
         _tile_storeconfig(saved);
+        // Compilers' tile loads do not say all of what they read: it is written before this.
+        asm volatile("" ::: "memory");
         _tile_loadconfig(&shape);
     }
     static void end(const char saved[64]) { _tile_loadconfig(saved); }

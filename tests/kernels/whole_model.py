@@ -9,8 +9,9 @@ import torch
 
 from engine.memory.packing import lay_out
 from engine.model.config import MODULES, synthetic_config
-from engine.model.decoder import Decoder, rope_tables
+from engine.model.decoder import Decoder
 from engine.model.loaders import LoadedModel, synthetic_model
+from engine.model.rope import rope_tables
 from engine.runner.arena import Arena
 from engine.runner.attention import TorchOps
 from engine.runner.batch import build_batch

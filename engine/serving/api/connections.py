@@ -36,6 +36,8 @@ class PatientServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """`sockets`: to listen on, one at least."""
         await super().startup([])  # all but the listening
+        if not self.started:  # the app did not start: whoever runs this says why
+            return
         config, loop = self.config, asyncio.get_running_loop()
         made: Any = config.http_protocol_class
         protocol = partial(
