@@ -34,6 +34,7 @@ from benchmarks.attribution.methods import METHODS, judge
 from benchmarks.attribution.scenarios import Player
 from benchmarks.attribution.score import distance
 from benchmarks.attribution.truth import Lived, Runs, facts, truth_for
+from benchmarks.kept_rows import Kept
 from console.demo.setup import make_adapters
 from engine.build import build_core
 from engine.clock import SystemClock
@@ -46,8 +47,7 @@ from engine.simulation.prompts import page_tokens, prompt
 from engine.simulation.workload import Arrival, Workload, read_workload
 from postmortem.whatif import Options, without_excess
 from sample_incidents import incident_path
-from telemetry.records import Batch, RequestRecord
-from telemetry.tables import TABLE_OF
+from telemetry.records import RequestRecord
 from telemetry.window import read_window
 
 RUN = "benchmark"
@@ -57,29 +57,6 @@ FLOOD_TOKENS = 800  # everyday prompts are shorter
 _WAITS = tuple(
     f"{w}_{r}_s" for w in ("wait", "rewait") for r in ("slot", "budget", "kv", "adapter")
 )
-
-
-class Kept:
-    """Takes batches of worker and front; answers as a store would."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, list[Any]] = {}
-
-    def submit(self, batch: Batch) -> None:
-        for row in (*batch.minutes, *batch.logs):
-            self._rows.setdefault(TABLE_OF[type(row)].name, []).append(row)
-
-    def read(self, table: str, start: float, end: float) -> list[Any]:
-        rows = self._rows.get(table, [])
-        if table in ("engine_run", "adapter"):
-            return list(rows)
-        return [r for r in rows if start <= _at(r) < end]
-
-
-def _at(row: Any) -> float:
-    return float(
-        next(getattr(row, n) for n in ("bucket_start", "arrived", "at") if hasattr(row, n))
-    )
 
 
 def later(workload: Workload, calm_s: float) -> Workload:
@@ -243,7 +220,6 @@ def main(args: Sequence[str] | None = None) -> int:
         model=given.model,
         policy=given.policy,
         bucket_s=workload.bucket_s,
-        provisional_s=86_400.0,  # one row a bucket: the collector here overwrites nothing
         limits=workload.limits,
         tenants=workload.tenants,
         adapters=tuple(make_adapters(workload, given.model, _narrate)),

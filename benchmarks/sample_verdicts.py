@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC
 
-from benchmarks.whatif_fidelity import Kept
+from benchmarks.kept_rows import Kept
 from engine.simulation.setup import make_setup
 from engine.simulation.simulate import simulate
 from engine.simulation.workload import read_workload

@@ -17,12 +17,15 @@ import argparse
 import json
 import math
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from whatif_fidelity import Kept
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.kept_rows import Kept
 from engine.arguments import count, counts
 from engine.config import PoolSpec, Slo, Tenant
 from engine.simulation.hardware import PRESETS

@@ -21,14 +21,18 @@ import json
 import math
 import random
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.kept_rows import Kept
 from engine.config import PoolSpec, Slo, Tenant
 from engine.simulation.hardware import PRESETS
 from engine.simulation.setup import Setup, machine_of
@@ -42,54 +46,11 @@ from postmortem.whatif.measure import of_columns
 from postmortem.whatif.model import RESTORED_MISSES, Outcome, WhatIf
 from postmortem.whatif.policies import apply
 from telemetry.source import open_source
-from telemetry.tables import TABLE_OF
 
 SAMPLE = Path(__file__).parents[1] / "sample_incidents" / "five-pm-fanout" / "store"
 CALM_S, SPAN_S = 300.0, 600.0
 FEW = ("vtc", "cap", "tier")
 SIX = ("vtc", "cap", "rpm", "weight", "tier", "dedicated-pool")
-
-
-class Kept:
-    """The rows of a simulation, as a source: what a store would answer. Of a row that came more
-    than once, open and then sealed, or from front and worker, the columns that came last."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, dict[tuple[Any, ...], Any]] = {}
-
-    def submit(self, batch: Any) -> None:
-        for row in (*batch.minutes, *batch.logs):
-            table = TABLE_OF[type(row)]
-            rows = self._rows.setdefault(table.name, {})
-            key = tuple(getattr(row, k) for k in table.key)
-            was = rows.get(key)
-            rows[key] = row if was is None or table.name not in _TWICE else _over(was, row)
-
-    def read(self, table: str, start: float, end: float) -> list[Any]:
-        rows = self._rows.get(table, {}).values()
-        if table in ("engine_run", "adapter"):
-            return [*rows]
-        return [r for r in rows if start <= _at(r) < end]
-
-
-_TWICE = frozenset(("tenant_minute", "request"))  # written by the front and by a worker
-
-
-def _over(was: Any, row: Any) -> Any:
-    """The row, with what the one before knew and this one does not."""
-    known = {
-        f.name: value
-        for f in fields(row)
-        if getattr(row, f.name) is None and (value := getattr(was, f.name)) is not None
-    }
-    return replace(row, **known) if known else row
-
-
-def _at(row: Any) -> float:
-    for name in ("bucket_start", "arrived", "at"):
-        if hasattr(row, name):
-            return float(getattr(row, name))
-    raise TypeError(f"{type(row).__name__} has no instant")
 
 
 @dataclass(frozen=True, slots=True)

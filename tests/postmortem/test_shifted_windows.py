@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.kept_rows import Kept
 from benchmarks.sample_verdicts import _wrong
-from benchmarks.whatif_fidelity import Kept
 from engine.simulation.setup import make_setup
 from engine.simulation.simulate import simulate
 from engine.simulation.workload import read_workload
