@@ -304,6 +304,40 @@ class Settings:
             adapters=tuple(a for a in self.adapters if a[0] not in elsewhere),
         )
 
+    def without_keys(self) -> Settings:
+        """The same without a digest of any key: for whoever lets nobody in."""
+        bare = tuple(replace(t, key_sha256=()) if t.key_sha256 else t for t in self.tenants)
+        return replace(self, tenants=bare)
+
+    def with_tp(self, tp: int) -> Settings:
+        """The same with every pool's workers cut into so many ranks. Raises ConfigError where a
+        pool's cores are not the same for each."""
+        pools = tuple(replace(p, tp=tp) for p in self.all_pools())
+        for p in pools:
+            if len(p.cpus) % (p.replicas * tp):
+                raise ConfigError(
+                    f"pool {p.name!r}: cpus: {len(p.cpus)} cores are not the same for each of "
+                    f"replicas = {p.replicas} and tp = {tp}: name {p.replicas * tp}, or a multiple"
+                )
+        return replace(self, pools=pools)
+
+    def with_device(self, device: str) -> Settings:
+        """The same with every pool's workers on this device."""
+        return replace(self, pools=tuple(replace(p, device=device) for p in self.all_pools()))
+
+    def cut_as(self, other: Settings) -> Settings:
+        """The same with each pool's `tp` as in `other`, and its `device` where none is named: the
+        command line may have said them."""
+        theirs = {p.name: p for p in other.pools}
+        if not theirs:
+            return self
+        pools = []
+        for p in self.all_pools():
+            was = theirs.get(p.name, p)
+            device = was.device if p.device == "cpu" else p.device
+            pools.append(replace(p, tp=was.tp, device=device))
+        return replace(self, pools=tuple(pools))
+
     def with_policy(self, policy: str) -> Settings:
         return replace(self, policy=policy)
 

@@ -31,7 +31,15 @@ class QuietLedger(Ledger):
     def begin(self, view: StepView, now: float) -> None:
         self._until(now)
 
-    def settle(self, work: Mapping[str, TenantWork], decoded: Vector | None, now: float) -> None:
+    def settle(
+        self,
+        work: Mapping[str, TenantWork],
+        decoded: Vector | None,
+        now: float,
+        *,
+        failed_prefill_tokens: int = 0,
+        failed_decode_rows: int = 0,
+    ) -> None:
         self._until(now)
 
     def jump(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from console.account import TenantNow
-from console.act.form import Form, wrong
+from console.act.form import Form
 from console.act.values import NO_LIMIT, EngineState, TenantState
 from console.formats import percent, quantity
 from console.panels import Snapshot, count, over, total
@@ -32,7 +32,7 @@ def expected(form: Form, states: Sequence[EngineState], picture: Snapshot | None
     if form.method == "SetTenant" and form.title == "weight":
         return _weight(form, own[0], now)
     if form.title == "move":
-        pool = short(_typed(form, "pool"), 30)
+        pool = short(form.read("pool"), 30)
         return f"new requests go to pool {pool}; {_under_way(own)} under way end where they are"
     if form.method == "DrainTenant":
         return f"nothing new is let in (429); {_ending(_under_way(own), _under_way(own), now)}"
@@ -43,12 +43,6 @@ def expected(form: Form, states: Sequence[EngineState], picture: Snapshot | None
     if form.method == "UnloadAdapter":
         return _unload(form, states)
     return ""
-
-
-def _typed(form: Form, key: str) -> str:
-    """What is typed, where it can be read: half a number is no value yet."""
-    field = next((f for f in form.fields if f.key == key), None)
-    return "" if field is None or wrong(field) else field.typed.strip()
 
 
 def _seen(picture: Snapshot | None, tenant: str) -> TenantNow | None:
@@ -63,7 +57,7 @@ def _under_way(own: Sequence[TenantState]) -> int:
 
 def _cap(form: Form, own: Sequence[TenantState], now: TenantNow | None) -> str:
     parts = []
-    limit = _typed(form, "concurrency")
+    limit = form.read("concurrency")
     if limit == NO_LIMIT:
         parts.append("any number may be under way")
     elif limit:
@@ -77,7 +71,7 @@ def _cap(form: Form, own: Sequence[TenantState], now: TenantNow | None) -> str:
         )
     for key, offered in (("rpm", _a_minute(now, "offered_requests")),
                          ("tpm", _a_minute(now, "offered_tokens"))):  # fmt: skip
-        allowed = _typed(form, key)
+        allowed = form.read(key)
         if allowed == NO_LIMIT:
             parts.append(f"no limit on {key}")
         elif allowed:
@@ -120,7 +114,7 @@ def about(seconds: float) -> str:
 
 def _weight(form: Form, own: TenantState, now: TenantNow | None) -> str:
     parts = []
-    weight = _typed(form, "weight")
+    weight = form.read("weight")
     if weight:
         fair = None if now is None else now.row.fair_share
         if fair and 0.0 < fair < 1.0 and own.weight > 0.0:
@@ -132,7 +126,7 @@ def _weight(form: Form, own: TenantState, now: TenantNow | None) -> str:
             )
         else:
             parts.append("takes effect with the next step, where others wait beside it")
-    tier = _typed(form, "tier")
+    tier = form.read("tier")
     if tier:
         parts.append(f"in tier {tier} it goes after every lower tier, from the next step on")
     return "; ".join(parts)
@@ -166,7 +160,7 @@ def _preempt(form: Form, states: Sequence[EngineState], picture: Snapshot | None
 
 
 def _unload(form: Form, states: Sequence[EngineState]) -> str:
-    name = _typed(form, "adapter")
+    name = form.read("adapter")
     there = [a for s in states if (a := s.adapter(name)) is not None]
     using = total([float(a.requests) for a in there])
     whose = sorted({t.tenant for s in states for t in s.tenants if name in t.adapters})

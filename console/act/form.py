@@ -77,6 +77,10 @@ class Form:
     def value(self, key: str) -> str:
         return next((f.typed.strip() for f in self.fields if f.key == key), "")
 
+    def read(self, key: str) -> str:
+        """As `value`; empty where it cannot be read: half a number is no value yet."""
+        return next((f.typed.strip() for f in self.fields if f.key == key and not wrong(f)), "")
+
     @property
     def changed(self) -> tuple[tuple[str, str], ...]:
         """The values that were typed."""

@@ -157,7 +157,7 @@ class Hand:
 
     def _act(self, orders: tuple[Order, ...]) -> None:
         try:
-            asked = [(o, self._submit(self._door(o.address).act, o)) for o in orders]
+            asked = [(o, self._submit(self._have_done, o)) for o in orders]
             answers = []
             for order, future in asked:
                 try:
@@ -170,9 +170,12 @@ class Hand:
             self._busy.release()
         self._say(Acted(orders, tuple(answers), looked))
 
-    def _door(self, address: str) -> Door:
-        known = self._doors.get(address)
-        return _Gone(address) if known is None else known
+    def _have_done(self, order: Order) -> Answer:
+        door = self._doors.get(order.address)
+        if door is None:  # its engine has been started again elsewhere since
+            gone = f"the engine at {order.address} has gone: look again, then ask again"
+            raise DoorShut(gone)
+        return door.act(order)
 
     def _submit(self, call: Callable[..., T], *given: object) -> Future[T]:
         try:
@@ -185,21 +188,6 @@ class Hand:
     def _say(self, heard: Heard) -> None:
         if not self._over.is_set():
             self._tell(heard)
-
-
-@dataclass(slots=True)
-class _Gone:
-    """The door of an engine that has since been started again elsewhere."""
-
-    address: str
-
-    def look(self) -> EngineState:
-        raise DoorShut(f"the engine at {self.address} has gone")
-
-    def act(self, order: Order) -> Answer:
-        raise DoorShut(f"the engine at {self.address} has gone: look again, then ask again")
-
-    def close(self) -> None: ...
 
 
 def rest_s(every_s: float, took_s: float) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from engine.config import Settings, load_settings
@@ -25,10 +24,9 @@ class BaseFile:
         """Whole or not at all. Raises ConfigError; there is no file then, rather than an old one:
         who starts without one is told as soon as it answers."""
         draft = self.path.with_name(self.path.name + ".draft")
-        bare = replace(settings, tenants=tuple(replace(t, key_sha256=()) for t in settings.tenants))
         try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
-                f.write(bare.dump())
+                f.write(settings.without_keys().dump())
             os.replace(draft, self.path)
         except OSError as e:
             self.forget()

@@ -46,7 +46,8 @@ class Crew:
         return found
 
     def holding(self, tenant: str) -> frozenset[str]:
-        """The pools, of several, where it has requests under way, as far as their workers say."""
+        """The pools, of several, where it has requests under way, as far as their workers say.
+        Changes nothing, and may be asked beside any act."""
         if len({m.pool for m in self._members}) == 1:
             return frozenset()
         return frozenset(

@@ -157,13 +157,16 @@ class AdminDesk:
     def preempt(self, act: Act, name: str) -> Done:
         """In every replica of its pool, each by itself; and where it was moved away from, as long
         as it has something under way there."""
+        edits.known_tenant(self.in_force, name)
+        # Before its turn: a worker that is silent must hold up nobody else's act.
+        under_way = self._standing.crew.holding(name)
         with self._standing.turn(act) as state:
             now = state.in_force
             edits.known_tenant(now, name)
             request = pb.OperateRequest(preempt_tenant=name, tenant=name)
             what = f"preempt the excess of tenant {name!r}"
             home = now.pool_of(name) or ""
-            return self._once(act, request, self._standing.crew.holding(name) | {home}, what)
+            return self._once(act, request, under_way | {home}, what)
 
     def abort(self, act: Act, request_id: str) -> Done:
         """Wherever it is."""

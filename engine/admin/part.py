@@ -80,9 +80,9 @@ class Turn:
 
 def part(now: InForce, pool: str) -> Part:
     """Raises ConfigError for a pool that the settings have not."""
-    own = served(now).of_pool(pool)
+    own = served(now).of_pool(pool).without_keys()
     # Which pool a tenant names says nothing more inside of it.
-    tenants = tuple(replace(t, key_sha256=(), pool=None) for t in own.tenants)
+    tenants = tuple(t if t.pool is None else replace(t, pool=None) for t in own.tenants)
     bare = replace(own, tenants=tenants)
     return Part(bare, now.pinned & {name for name, _ in bare.adapters})
 

@@ -33,8 +33,8 @@ def read_again(config: Path | None, old: Settings, allow_lifts: bool) -> Reread:
         new = read_settings(config)
     except ConfigError as e:
         raise ChangeRefused(f"{e}; the settings in force stay") from None
-    # The model may have been named on the command line.
-    new, waits = live_part(old, replace(new, model=old.model))
+    # The model, and into how many ranks it is cut, may have been said on the command line.
+    new, waits = live_part(old, replace(new, model=old.model).cut_as(old))
     why_not = lost(old, new)
     gone = lifted(old, new)
     if not why_not and gone and not allow_lifts:

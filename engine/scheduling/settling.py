@@ -62,11 +62,13 @@ class Settling:
             for part in parts:  # of rows that fail too: their time has passed like the others'
                 if part.request.state is State.RUNNING:
                     part.request.stall_s += stall - part.cost_s * scale
+        failed_prefill = failed_rows = 0  # planned, and nothing came of it
         for request_id, why in outcome.failed.items():
             failed = self._endings.live.get(request_id)
             if failed is not None:
                 if failed in cohort:
                     failed.stall_s += stall
+                    failed_rows += 1
                 end(failed, Outcome.FAILED, why)
         work: dict[str, TenantWork] = {}
         made = len(cohort)
@@ -74,6 +76,7 @@ class Settling:
         for part in parts:
             request = part.request
             if request.state is not State.RUNNING:
+                failed_prefill += part.count
                 continue
             done = work.get(request.tenant)
             if done is None:
@@ -82,7 +85,13 @@ class Settling:
             if part.samples:
                 done.output += 1
                 sampled.append(request)
-        self._ledger.settle(work, cohort.rows_of if made else None, now)
+        self._ledger.settle(
+            work,
+            cohort.rows_of if made else None,
+            now,
+            failed_prefill_tokens=failed_prefill,
+            failed_decode_rows=failed_rows,
+        )
         made += len(sampled)
         tokens = self._hand_out(sampled, outcome.tokens) if outcome.tokens is not None else []
         if cohort.rows:

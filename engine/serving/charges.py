@@ -12,4 +12,8 @@ def to_proto(charges: Mapping[str, float]) -> pb.Charges:
 
 
 def of_proto(message: pb.Charges) -> dict[str, float]:
-    return {c.tenant: c.service for c in message.tenants}
+    """What is said of a tenant more than once adds up."""
+    found: dict[str, float] = {}
+    for charge in message.tenants:
+        found[charge.tenant] = found.get(charge.tenant, 0.0) + charge.service
+    return found

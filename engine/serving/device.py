@@ -1,26 +1,67 @@
-"""What a worker computes on: its device, its cores, or why it cannot. Owns no process, loads no
-torch: all of it must be settled before torch is imported.
+"""What a worker computes on: its device, its cores, or why it cannot. Loads no torch: all of it
+must be settled before torch is imported; what torch sees, a process of its own is asked.
 
 On a CPU a pool's own cores are the top rung of isolation: no other pool's step takes time of them.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Collection, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Sequence
+from importlib import metadata
 
 from engine.config import PoolSpec
 from engine.errors import ConfigError
 
+# The kernels are Triton's; the device that is shown is the only one.
+_LOOK = "import torch, triton; print(torch.cuda.device_count())"
+_LOOK_S = 120.0
 
-def device_refusal(pool: PoolSpec) -> str | None:
-    """Why a worker of this version cannot compute on the pool's device; None where it can."""
+
+def device_refusal(pool: PoolSpec, unseen: Callable[[str], str | None] | None = None) -> str | None:
+    """Why a worker of this version cannot compute on the pool's device; None where it can.
+    `unseen`: why torch does not see a device, `why_unseen` by default."""
     if pool.device == "cpu":
+        return None
+    if pool.tp > 1:
+        return (
+            f"pool {pool.name!r}: tp = {pool.tp} with device = {pool.device!r}: ranks compute on "
+            'the CPU only: write device = "cpu", or leave tp out'
+        )
+    why = (unseen or why_unseen)(pool.device)
+    if why is None:
         return None
     return (
         f"pool {pool.name!r}: device = {pool.device!r}: this version's engine computes on the CPU "
-        'only: write device = "cpu", or leave the key out'
+        f'only here, where {why}: write device = "cpu", or leave the key out'
     )
+
+
+@functools.cache
+def why_unseen(device: str) -> str | None:
+    """Why torch does not see the device here, or cannot compute on it; None where it can. Asks a
+    process, once, but where the installed torch has no way to it anyway."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "torch is not installed"
+    if version.endswith("+cpu"):
+        return f"torch ({version}) is built for CPUs"
+    seen = {**os.environ, "CUDA_VISIBLE_DEVICES": visible_devices(device)}
+    try:
+        told = subprocess.run(
+            [sys.executable, "-c", _LOOK], env=seen, capture_output=True, text=True,
+            timeout=_LOOK_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"torch did not say within {_LOOK_S:.0f} s whether it sees that device"
+    if told.returncode:
+        last = (told.stderr.strip().splitlines() or [f"exit status {told.returncode}"])[-1]
+        return f"torch or triton does not load ({last[:200]})"
+    return None if told.stdout.strip() == "1" else "torch sees no such device"
 
 
 def cpus_refusal(pool: PoolSpec, here: Collection[int]) -> str | None:
@@ -48,10 +89,12 @@ def cores_here() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0))
 
 
-def cores_of(pool: PoolSpec, replica: int) -> tuple[int, ...]:
-    """The cores of one replica: its even part of the pool's, in their order; empty: no own ones."""
-    each = len(pool.cpus) // pool.replicas
-    return pool.cpus[replica * each : (replica + 1) * each]
+def cores_of(pool: PoolSpec, replica: int, rank: int = 0) -> tuple[int, ...]:
+    """The cores of one rank of a replica: its even part of the pool's, in their order; empty: no
+    own ones."""
+    each = len(pool.cpus) // (pool.replicas * pool.tp)
+    place = replica * pool.tp + rank
+    return pool.cpus[place * each : (place + 1) * each]
 
 
 def visible_devices(device: str) -> str:
@@ -61,12 +104,21 @@ def visible_devices(device: str) -> str:
     return device.removeprefix("cuda:")
 
 
-def settle(pool: PoolSpec, replica: int) -> None:
-    """This process is the pool's replica from now on: it sees its device and keeps to its cores,
-    all its threads do. Before torch is imported. Raises ConfigError."""
-    check_pools([pool])
+def dtype_on(device: str, dtype: str) -> str:
+    """What a model is loaded in: `auto` is what the device is fast in, which is not the CPU's to
+    say."""
+    return "bfloat16" if dtype == "auto" and device != "cpu" else dtype
+
+
+def settle(pool: PoolSpec, replica: int, rank: int = 0) -> None:
+    """This process is the pool's replica, or a rank of it, from now on: it sees its device and
+    keeps to its cores, all its threads do. Before torch is imported. Raises ConfigError."""
+    if rank == 0:  # the others are started by it, and held to its cores until here
+        check_pools([pool])
     os.environ["CUDA_VISIBLE_DEVICES"] = visible_devices(pool.device)
-    cores = cores_of(pool, replica)
+    cores = cores_of(pool, replica, rank)
+    if not cores and pool.tp > 1:  # ranks that all take every core wait for each other's threads
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(cores_here()) // pool.tp)))
     if cores:
         for thread in os.listdir("/proc/self/task"):  # later ones follow who starts them
             os.sched_setaffinity(int(thread), cores)

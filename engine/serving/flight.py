@@ -44,12 +44,14 @@ class Flight:
 
     __slots__ = (
         "_end",
+        "_given_up",
         "_gone",
         "_held",
         "_logprobs",
+        "_news",
         "_on_end",
         "_tokens",
-        "_wake",
+        "_waiter",
         "_wake_every",
         "ask",
         "life",
@@ -68,9 +70,11 @@ class Flight:
         self._tokens: list[int] = []
         self._logprobs: list[pb.Logprob] = []
         self._end: End | None = None
-        self._wake = asyncio.Event()
+        self._news = False
+        self._waiter: asyncio.Future[None] | None = None  # of who waits for news: one reader
         self._gone = False
         self._held = False
+        self._given_up = False
         self._wake_every = 1
 
     @property
@@ -86,6 +90,11 @@ class Flight:
     def may_begin_again(self) -> bool:
         return self.life < MOST_LIVES and not self._held and self._end is None
 
+    @property
+    def is_half_said(self) -> bool:
+        """A part of it is said, and somebody waits for the rest: no other worker could give it."""
+        return self._held and not self._given_up
+
     def hold(self) -> None:
         """Something of it is being said to the caller, or nothing more is wanted: whatever becomes
         of its worker, it does not begin again."""
@@ -93,14 +102,14 @@ class Flight:
 
     def give_up(self, *, complete: bool = False) -> None:
         """Nothing more is wanted; its end still comes. `complete`: its answer is whole."""
-        self._held = True
+        self._held = self._given_up = True
         if self.via is not None:
             self.via.abort(self.ask.request_id, complete=complete)
 
     def reader_gone(self) -> None:
         """The caller hung up: whoever waits in `next` hears so at once."""
-        self._gone = self._held = True
-        self._wake.set()
+        self._gone = self._held = self._given_up = True
+        self._wake()
 
     def in_bulk(self) -> None:
         """Its reader needs nothing token by token: it is woken for many, or at the end."""
@@ -109,14 +118,22 @@ class Flight:
     async def next(self) -> tuple[list[int], End | None] | None:
         """Wait for news: the tokens since the last call and, when it is over, the end. None when
         the caller has hung up."""
-        await self._wake.wait()
+        if not self._news:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         if self._gone:
             return None
-        self._wake.clear()
+        self._news = self._end is not None  # an end stays readable
         tokens, self._tokens = self._tokens, []
-        if self._end is not None:
-            self._wake.set()  # an end stays readable
         return tokens, self._end
+
+    def _wake(self) -> None:
+        self._news = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def take_logprobs(self) -> list[pb.Logprob]:
         """Of the tokens that `next` has handed out since the last call; none if not asked for."""
@@ -134,7 +151,7 @@ class Flight:
         if out.HasField("waits"):
             self.waits = out.waits
         if self.received % self._wake_every == 0:
-            self._wake.set()
+            self._wake()
 
     def begin_again(self) -> None:
         """What came so far counts for nothing. Its reader hears of it with the first news."""
@@ -142,11 +159,11 @@ class Flight:
         self.received = 0
         self.waits = None
         self._tokens, self._logprobs = [], []
-        self._wake.clear()
+        self._news = False
 
     def finish(self, end: End) -> None:
         self._end = end
-        self._wake.set()
+        self._wake()
         try:
             self._on_end(self, end)
         except Exception as e:

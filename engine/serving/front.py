@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from engine.clock import Clock, SystemClock
 from engine.config import Settings
@@ -41,8 +40,8 @@ from engine.serving.api.connections import (
 )
 from engine.serving.api.openai import ApiError
 from engine.serving.api.ready import STALLED_S
+from engine.serving.api.routing import Handler, Routed, broken
 from engine.serving.api.usage import Ask, OwnUsage
-from engine.serving.error_place import error_place
 from engine.serving.launch import READY, Launch, WorkerPlace, say
 from engine.serving.loop_watch import LoopWatch, ends
 from engine.serving.pools import Pools
@@ -51,7 +50,6 @@ from telemetry.records import Batch
 if TYPE_CHECKING:
     from engine.admin.room import AdminRoom
 
-_log = logging.getLogger(__name__)
 _TICK_S = 0.25
 _GRACE_S = 2  # for open answers, at the end
 _LAST_WORD_S = 0.5
@@ -62,8 +60,6 @@ ROUTES = (
     "POST /v1/completions, POST /v1/chat/completions, GET /v1/models, GET /v1/models/NAME, "
     "GET /v1/usage, GET /health and GET /ready"
 )
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Sender(Protocol):
@@ -130,12 +126,12 @@ class Front:
                 Route("/health", self._health, methods=["GET"]),
                 Route("/ready", self._ready, methods=["GET"]),
             ],
-            exception_handlers={HTTPException: _no_such_route, Exception: _broken},
+            exception_handlers={HTTPException: _no_such_route, Exception: broken},
             lifespan=self._life,
         )
         # A redirect would send the key to wherever the caller's Host header points.
         routes.router.redirect_slashes = False
-        self.app: ASGIApp = _Quiet(routes)
+        self.app: ASGIApp = Routed(routes)
 
     @contextlib.asynccontextmanager
     async def _life(self, app: Starlette) -> AsyncIterator[None]:
@@ -261,27 +257,6 @@ def _no_such_pool(name: str) -> Response:
     return refusal(ApiError(404, message, code="no_such_pool", param="pool"))
 
 
-async def _broken(request: Request, error: Exception) -> Response:
-    return refusal(
-        ApiError(500, "the front failed at this request; its log says where", kind="server_error")
-    )
-
-
-class _Quiet:
-    """Keeps an exception's text out of the log: it may quote the request. Type and place stay."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        except Exception as e:
-            if scope["type"] != "http":
-                raise
-            _log.error("%s", error_place(e))
-
-
 class _Server(PatientServer):
     """Says `ready` once it accepts connections and every worker has answered."""
 
@@ -306,7 +281,10 @@ class _Server(PatientServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Open answers may still end; what is left then is told so, before it would be cut off.
         asyncio.get_running_loop().call_later(_GRACE_S - _LAST_WORD_S, self._pools.let_go)
-        await super().shutdown(sockets)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self._watch.stop()
 
 
 def serve_front(launch: Launch) -> None:

@@ -137,6 +137,14 @@ class FrontBook:
         """`who` is there and lets a plain question run out of time."""
         self._fault(f"{who} gives no sign of life", now_s)
 
+    def worker_left(
+        self, lost: int, now_s: float, *, who: str = "the worker", moved: int = 0
+    ) -> None:
+        """`who` has been silent for too long: of the requests that waited there for a first word
+        `lost` failed and `moved` began again elsewhere."""
+        detail = f"{who} is silent for too long: {lost} requests of which nothing had been said"
+        self._fault(f"{detail} failed, {moved} began again on another", now_s)
+
     def worker_back(self, away_s: float, now_s: float, *, who: str = "the worker") -> None:
         """`who` answers again, after it had gone away."""
         self._fault(f"{who} answers again after {away_s:.1f} s", now_s)

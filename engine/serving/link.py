@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import grpc
 
@@ -57,7 +57,8 @@ class WorkerLink:
 
     `on_up` hears the worker's status at every (re)connection; `on_down` how many requests were
     lost when the worker went away and how many began again elsewhere; `take_over` is asked for
-    each whether it goes on elsewhere; `on_charges` hears what the worker charged to whom.
+    each whether it goes on elsewhere; `on_charges` hears what the worker charged to whom, `on_late`
+    (tenant, tokens) that it has ended a request that went on elsewhere while it was silent.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class WorkerLink:
         on_down: Callable[[int, int], None] | None = None,
         take_over: Callable[[Flight], bool] = lambda flight: False,
         on_charges: Callable[[pb.Charges], None] = lambda told: None,
+        on_late: Callable[[str, int], None] = lambda tenant, tokens: None,
     ) -> None:
         self.address = address
         self.status: pb.StatusReply | None = None
@@ -78,8 +80,10 @@ class WorkerLink:
         self._on_down = on_down
         self._take_over = take_over
         self._on_charges = on_charges
+        self._on_late = on_late
         self._owed: dict[str, float] = {}  # service charged elsewhere, not yet said here
         self._flights: dict[str, Flight] = {}
+        self._elsewhere: dict[str, tuple[str, int]] = {}  # they left while the worker was silent
         self._outbox: _Outbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -151,6 +155,20 @@ class WorkerLink:
             abort = pb.Abort(request_id=request_id, complete=complete)
             self._outbox.put_nowait(pb.FrontMessage(abort=abort))
 
+    def hand_over(self) -> tuple[int, int]:
+        """The worker is silent: nobody waits for it but who has a part of an answer. The others
+        begin again elsewhere, or end now; should it wake up, it hears that they are not wanted.
+        Returns how many were lost and how many began again."""
+        leaving = [f for f in self._flights.values() if not f.is_half_said]
+        for flight in leaving:
+            self.abort(flight.ask.request_id)
+            self._forget(flight.ask.request_id)
+        lost = self._part_with(leaving, "the pool's worker gives no sign of life")
+        for flight in leaving:
+            if flight.via is not self:
+                self._elsewhere[flight.ask.request_id] = flight.ask.tenant, flight.tokens
+        return lost, len(leaving) - lost
+
     def let_go(self) -> None:
         """Give every open request up, and tell its reader now: this front is stopping. No new
         request is taken."""
@@ -158,13 +176,22 @@ class WorkerLink:
         for request_id, flight in list(self._flights.items()):
             self.abort(request_id)
             self._forget(request_id)
-            flight.finish(self._cut_short(flight))
+            flight.finish(self._cut_short(flight, STOPPING))
 
-    def _cut_short(self, flight: Flight) -> End:
+    def _part_with(self, flights: Iterable[Flight], why: str) -> int:
+        """They are open here no more: whoever is not taken over ends. Returns how many."""
+        lost = 0
+        for flight in flights:
+            if self._closing or not flight.may_begin_again or not self._take_over(flight):
+                lost += 1
+                flight.finish(self._cut_short(flight, why))
+        return lost
+
+    def _cut_short(self, flight: Flight, why: str) -> End:
         tokens, prompt = flight.received, len(flight.ask.prompt)
         if self._closing:
             return End("aborted", STOPPING, prompt, tokens, None)
-        return End("failed", "the pool's worker went away", prompt, tokens, None, lost=True)
+        return End("failed", why, prompt, tokens, None, lost=True)
 
     async def _wait(self, up: bool, timeout_s: float) -> bool:
         with contextlib.suppress(TimeoutError):
@@ -232,6 +259,8 @@ class WorkerLink:
             flight = self._forget(ended.request_id)
             if flight is not None:
                 flight.finish(_end_of(ended))
+            elif ended.request_id in self._elsewhere:
+                self._on_late(*self._elsewhere.pop(ended.request_id))
         if message.HasField("charges"):
             self._on_charges(message.charges)
 
@@ -254,13 +283,10 @@ class WorkerLink:
         self._outbox = None
         self.silent = False
         self._owed.clear()
+        self._elsewhere.clear()
         self._changed.set()
         left, self._flights, self.tokens = self._flights, {}, 0
-        lost = 0
-        for flight in left.values():
-            if self._closing or not flight.may_begin_again or not self._take_over(flight):
-                lost += 1
-                flight.finish(self._cut_short(flight))
+        lost = self._part_with(left.values(), "the pool's worker went away")
         if self._on_down is not None and not self._closing:
             self._on_down(lost, len(left) - lost)
 

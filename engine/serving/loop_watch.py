@@ -10,13 +10,12 @@ import asyncio
 import os
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 
+from engine.serving.lookout import LOOK_S, Lookout
 from engine.serving.silence import Silence
 
-_LOOK_S = 1.0
 _FRAMES = 6
 
 
@@ -30,7 +29,7 @@ class LoopWatch:
         self._loop = threading.get_ident()
         self._silence = Silence()
         self._turns = self._seen = 0
-        self._stopping = threading.Event()
+        self._lookout = Lookout("loop-watch", self.look)
 
     def turned(self) -> None:
         """The loop's thread, once a turn, idle ones too."""
@@ -39,7 +38,7 @@ class LoopWatch:
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """It is an event loop: it turns as long as its timers fire."""
         self.turned()
-        loop.call_later(_LOOK_S, self.follow, loop)
+        loop.call_later(LOOK_S, self.follow, loop)
 
     def look(self, passed_s: float) -> None:
         """`passed_s` after the last look."""
@@ -50,18 +49,11 @@ class LoopWatch:
             self._give_up(stuck_s, self._where())
 
     def start(self) -> None:
-        threading.Thread(target=self._watch, name="loop-watch", daemon=True).start()
+        self._lookout.start()
 
     def stop(self) -> None:
-        """The loop is over by its own will."""
-        self._stopping.set()
-
-    def _watch(self) -> None:
-        last_s = time.monotonic()
-        while not self._stopping.wait(_LOOK_S):
-            now_s = time.monotonic()
-            self.look(now_s - last_s)
-            last_s = now_s
+        """The loop is over by its own will: nobody is ended for it any more."""
+        self._lookout.stop()
 
     def _where(self) -> str:
         """What the loop's thread is at, innermost first: places only, no values."""

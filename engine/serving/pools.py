@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from engine.clock import Clock
 from engine.config import PoolSpec, Settings, Tenant
 from engine.errors import ConfigError
 from engine.scheduling.placement import Load, place
 from engine.serving import charges
-from engine.serving.api.ready import STALLED_S, Progress
+from engine.serving.api.ready import STALLED_S
 from engine.serving.error_place import error_place
 from engine.serving.flight import Flight
 from engine.serving.front_book import FrontBook, Levels, Submit
 from engine.serving.launch import WorkerPlace
 from engine.serving.link import WorkerLink
+from engine.serving.replica import OnUp, Replica
 from engine.worker_names import WorkerNames
 from telemetry.proto import tenantscope_pb2 as pb
 
 _log = logging.getLogger(__name__)
-
-OnUp = Callable[[WorkerPlace], None]
 
 
 class Pool:
@@ -50,7 +49,19 @@ class Pool:
         self.name = spec.name
         self.limits = spec.limits
         self.book = book
-        self.replicas = tuple(_Replica(self, p, clock, on_up, stalled_s, names) for p in places)
+        self.replicas = tuple(
+            Replica(
+                where,
+                names.name(where.pool, where.replica),
+                clock,
+                book,
+                on_up=on_up,
+                take_over=self.take_over,
+                charged=self.charged,
+                stalled_s=stalled_s,
+            )
+            for where in places
+        )
         self.links = tuple(r.link for r in self.replicas)
         self._homes: dict[str, int] = {}  # adapter -> the replica it went to last
 
@@ -61,7 +72,7 @@ class Pool:
     @property
     def answers(self) -> bool:
         """A request could be handed over now."""
-        return self.replicas[0].was_up and any(r.link.is_up for r in self.replicas)
+        return self.replicas[0].was_up and any(r.answers for r in self.replicas)
 
     def route(self, adapter: str | None) -> WorkerLink | None:
         """The worker for a request with this adapter; None when none answers."""
@@ -72,10 +83,10 @@ class Pool:
             return links[0]
         home = None if adapter is None else self._homes.get(adapter)
         replicas = self.replicas
-        moving = [Load(r.link.tokens, r.link.is_up and not r.stalls) for r in replicas]
+        moving = [Load(r.link.tokens, r.answers and not r.stalls) for r in replicas]
         chosen = place(moving, home)
         if chosen is None:  # all that answer stall: perhaps not for long
-            chosen = place([Load(r.link.tokens, r.link.is_up) for r in replicas], home)
+            chosen = place([Load(r.link.tokens, r.answers) for r in replicas], home)
         return None if chosen is None else links[chosen]
 
     def went(self, adapter: str | None, link: WorkerLink) -> None:
@@ -89,7 +100,7 @@ class Pool:
             del self._homes[name]
 
     def take_over(self, flight: Flight) -> bool:
-        """A flight whose worker has gone begins again on another; False when there is none. A
+        """A flight whose worker is lost begins again on another; False when there is none. A
         choice follows the first of its answer: the worker of that one counts their prompt."""
         adapter = flight.ask.adapter or None
         first = flight.ask.counted_with
@@ -104,7 +115,8 @@ class Pool:
 
     def _carrier(self, request_id: str) -> WorkerLink | None:
         """The worker that has this request now; None when none that answers does."""
-        return next((k for k in self.links if k.is_up and k.carries(request_id)), None)
+        there = (r.link for r in self.replicas if r.answers)
+        return next((link for link in there if link.carries(request_id)), None)
 
     def charged(self, by: WorkerLink, told: pb.Charges) -> None:
         """What one replica has charged is known to the others."""
@@ -133,76 +145,6 @@ class Pool:
         if len(workers) > 1:
             said["workers"] = {"ready": sum(workers), "of": len(workers)}
         return said
-
-
-class _Replica:
-    """One worker of a pool, and what its comings and goings mean to the pool's book."""
-
-    def __init__(
-        self,
-        pool: Pool,
-        where: WorkerPlace,
-        clock: Clock,
-        on_up: OnUp,
-        stalled_s: float,
-        names: WorkerNames,
-    ) -> None:
-        self._pool = pool
-        self._clock = clock
-        self._on_up = on_up
-        self._progress = Progress(stalled_s)
-        self._down_s: float | None = None
-        self._silent_s: float | None = None
-        self.place = where
-        self._name = f"the {names.name(where.pool, where.replica)}"
-        self.was_up = False
-        self.stalls = False  # it is silent, or work waits there and nothing comes
-        self.link = WorkerLink(
-            where.address,
-            on_up=self._up,
-            on_down=self._down,
-            take_over=pool.take_over,
-            on_charges=lambda told: pool.charged(self.link, told),
-        )
-
-    def observe(self, now_s: float) -> None:
-        self._progress.observe(self.link.heard, self.link.open_requests, now_s)
-        self.stalls = self.link.silent or self._progress.stalled(now_s) is not None
-        if self.link.silent and self._silent_s is None:
-            self._silent_s = now_s
-            self._pool.book.worker_silent(now_s, who=self._name)
-        elif self._silent_s is not None and not self.link.silent:
-            if self.link.is_up:  # else its end is told
-                self._pool.book.worker_back(now_s - self._silent_s, now_s, who=self._name)
-            self._silent_s = None
-
-    def why_not_ready(self, now_s: float) -> str | None:
-        self.observe(now_s)
-        if not self.link.is_up:
-            return "the pool's worker does not answer"
-        if self.link.silent:
-            return "the pool's worker gives no sign of life: is its process stopped?"
-        stalled_s = self._progress.stalled(now_s)
-        if stalled_s is not None:
-            return f"work waits, and no token has come for {stalled_s:.0f} s"
-        return None
-
-    def _up(self, status: pb.StatusReply) -> None:
-        now_s = self._clock.now()
-        self.was_up = True
-        if self.place.replica == 0:
-            self._pool.book.worker_up(status.run_id, now_s)
-        if self._down_s is not None:
-            self._pool.book.worker_back(now_s - self._down_s, now_s, who=self._name)
-            self._down_s = None
-        self._on_up(self.place)
-
-    def _down(self, lost: int, moved: int) -> None:
-        self._down_s = now_s = self._clock.now()
-        _log.warning(
-            "%s went away; %d open requests failed, %d began again", self._name, lost, moved
-        )
-        self._pool.book.worker_down(lost, now_s, who=self._name, moved=moved)
 
 
 class Pools:

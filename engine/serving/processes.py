@@ -155,6 +155,10 @@ class ServeProcesses:
         return self._made_dir
 
     @property
+    def _base_path(self) -> Path:
+        return self.runtime_dir / base_file.NAME
+
+    @property
     def worker_places(self) -> tuple[WorkerPlace, ...]:
         """Every worker, in the order of the settings' pools."""
         return workers.places(self.settings, self.runtime_dir)
@@ -206,6 +210,7 @@ class ServeProcesses:
                 host = self.door.loopback_host
                 self._metrics = listen(host, self.metrics_port, "--metrics-port")
             self._made_dir = make_runtime_dir(self._given_dir)
+            self._base_path.unlink(missing_ok=True)  # of another `serve` with this folder
             launch = Launch(
                 settings=self.settings,
                 clock=self.clock,
@@ -239,8 +244,6 @@ class ServeProcesses:
 
     def _admin_launch(self) -> AdminLaunch:
         where = self._admin or AdminListen(self.admin_address)
-        base = self.runtime_dir / base_file.NAME
-        base.unlink(missing_ok=True)  # of another `serve` with this folder
         cert, key, tokens = map(_whole, where.guards)
         return AdminLaunch(
             where.address,
@@ -249,7 +252,7 @@ class ServeProcesses:
             cert,
             key,
             tokens,
-            str(base),
+            str(self._base_path),
         )
 
     def failure(self) -> str | None:

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from engine.admin import base_file
 from engine.serving.process import ServeError
 
 LONGEST_SOCKET_PATH = 100  # the kernel's own limit is 107 bytes
@@ -43,7 +44,7 @@ def clear(folder: Path, *, whole: bool) -> None:
     if whole:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    files = ("launch*.json", "settings.json*")
+    files = ("launch*.json", f"{base_file.NAME}*")
     for pattern in (*files, "worker.sock", "w[0-9]*.sock", "store.sock", "admin.sock"):
         for path in folder.glob(pattern):
             with contextlib.suppress(OSError):

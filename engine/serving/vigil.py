@@ -6,14 +6,12 @@ would start it again waits for its end. What becomes of it after is its keeper's
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from engine.serving.lookout import Lookout
 from engine.serving.silence import Silence
 
-LOOK_S = 1.0
 SAID_S = 15.0  # silent for so long, it is told; a busy machine alone does not do that
 
 
@@ -44,19 +42,14 @@ class Vigil:
         self._hung_s = hung_s
         self._say = say
         self._silent: dict[Watched, Silence] = {}
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._lookout = Lookout("vigil", self.look)
 
     def start(self) -> None:
-        thread = threading.Thread(target=self._watch, name="vigil", daemon=True)
-        thread.start()
-        self._thread = thread
+        self._lookout.start()
 
     def stop(self) -> None:
         """Nobody is ended by it any more."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._lookout.stop()
 
     def look(self, passed_s: float) -> None:
         """One turn, `passed_s` after the last one."""
@@ -72,10 +65,3 @@ class Vigil:
                     f"the {one.name} process gives no sign of life: is it stopped, or the machine "
                     f"out of breath? After {self._hung_s:g} s (hung_s) it is ended"
                 )
-
-    def _watch(self) -> None:
-        last_s = time.monotonic()
-        while not self._stopping.wait(LOOK_S):
-            now_s = time.monotonic()
-            self.look(now_s - last_s)
-            last_s = now_s

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from engine.clock import SystemClock
 from engine.collector import few_collections
 from engine.errors import EngineError
-from engine.serving.device import settle
+from engine.parallel.cut import check_pools_cut
+from engine.serving.device import dtype_on, settle
 from engine.serving.faults import NO_FAULTS, FaultyRunner
 from engine.serving.launch import READY, Launch, say, say_progress
 from engine.serving.loop_watch import LoopWatch, ends
@@ -80,6 +81,7 @@ def stop_on_signal(
 def serve_worker(launch: Launch) -> None:
     """Load, warm up, serve until told to stop. Raises EngineError."""
     settle(launch.settings.all_pools()[0], launch.worker.replica)
+    check_pools_cut(launch.settings)
     stopping = threading.Event()
     serving = threading.Event()
     last_words: list[Callable[[], object]] = []
@@ -96,7 +98,8 @@ def serve_worker(launch: Launch) -> None:
     settings, place = launch.settings, launch.worker
     clock = SystemClock(launch.clock)
     say_progress(f"loading the model {settings.model}")
-    model = load_model(settings.model, settings.dtype, progress=say_progress)
+    dtype = dtype_on(settings.all_pools()[0].device, settings.dtype)
+    model = load_model(settings.model, dtype, progress=say_progress)
     exporter = Exporter(launch.store_address)
     last_words.append(lambda: exporter.close(0.5))
     say_progress("warming up")
@@ -108,7 +111,25 @@ def serve_worker(launch: Launch) -> None:
         faulty.append(FaultyRunner(runner, launch.faults, clock, stopping.wait))
         return faulty[0]
 
-    built = build(settings, clock, launch.run_id, model, exporter, wrap=wrap, say=say_progress)
+    def lost(why: str) -> None:
+        """Half a model, or none, answers nobody: the process ends, and is started again."""
+        print(f"error: {why}", file=sys.stderr, flush=True)
+        exporter.close(0.5)
+        os._exit(1)
+
+    built = build(
+        settings,
+        clock,
+        launch.run_id,
+        model,
+        exporter,
+        wrap=wrap,
+        say=say_progress,
+        replica=place.replica,
+        lost=lost,
+    )
+    eos = frozenset(model.tokenizer.eos_ids)
+    del model  # where it is cut, the runner has its own part
     core = built.core
     names = AdapterNames(core.adapters, dict(settings.adapters))
     service = WorkerService(
@@ -118,7 +139,7 @@ def serve_worker(launch: Launch) -> None:
         run_id=launch.run_id,
         pool=settings.pool,
         adapters=names,
-        stop_tokens=frozenset(model.tokenizer.eos_ids),
+        stop_tokens=eos,
         history=exporter,
         operator=Operator(
             core, settings, names, LibraryShelf(built.library, built.most_adapter_pages)

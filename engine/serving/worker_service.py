@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 _FRONTS = 4  # Drive streams at once: one a front, and room for one that is on its way out
 _THREADS = _FRONTS + 6
 _WATCHERS = 8
+_MOST_TOKENS = 1 << 12  # in a message to a front that is of several steps
 _PIECE_BYTES = 4 << 20  # of the last hour, in one reply
 
 
@@ -76,12 +77,26 @@ class Outbox:
             return list(self._mine)
 
     def messages(self) -> Iterator[pb.WorkerMessage]:
-        while (item := self._queue.get()) is not None:
-            message = item if isinstance(item, pb.WorkerMessage) else self._message(item)
+        """One a step; one for several where the stream is behind, for a write costs far more than
+        what is written. Ends with what was put before None."""
+        over = False
+        while not over:
+            item = self._queue.get()
+            message = pb.WorkerMessage() if item is None else self._message(item)
+            while item is not None and len(message.tokens) < _MOST_TOKENS:
+                if self._queue.empty():  # only this thread takes from it
+                    break
+                item = self._queue.get()
+                if item is not None:
+                    message.MergeFrom(self._message(item))
+            over = item is None
             if message.tokens or message.ended or message.HasField("charges"):
                 yield message
 
-    def _message(self, result: StepResult) -> pb.WorkerMessage:
+    def _message(self, item: StepResult | pb.WorkerMessage) -> pb.WorkerMessage:
+        return item if isinstance(item, pb.WorkerMessage) else self._of_step(item)
+
+    def _of_step(self, result: StepResult) -> pb.WorkerMessage:
         mine = self._mine
         message = pb.WorkerMessage(
             tokens=[pb.TokenOut(request_id=r, token=t) for r, t in result.tokens if r in mine]

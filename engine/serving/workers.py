@@ -114,10 +114,9 @@ class Workers:
         settings = read_again or self._launch.settings
         now = with_changes(settings, kept, clock.base.unix(clock.now()))
         mine = now.of_pool(self._launch.workers[place].pool)
-        bare = tuple(replace(t, key_sha256=()) for t in mine.tenants)
         return replace(
             self._launch,
-            settings=replace(mine, tenants=bare),
+            settings=mine.without_keys(),
             run_id=run_id,
             place=place,
             listen_fd=None,

@@ -128,9 +128,18 @@ class Ledger(Events):
             engine = self._engine
             engine.cached_bytes, engine.free_bytes = view.cached_bytes, view.free_bytes
 
-    def settle(self, work: Mapping[str, TenantWork], decoded: Vector | None, now: float) -> None:
+    def settle(
+        self,
+        work: Mapping[str, TenantWork],
+        decoded: Vector | None,
+        now: float,
+        *,
+        failed_prefill_tokens: int = 0,
+        failed_decode_rows: int = 0,
+    ) -> None:
         """Book the step's tokens and costs, when they are there. `work` are tokens by tenant of
-        prefills and of rows booked by themselves, `decoded` output tokens by index."""
+        prefills and of rows booked by themselves, `decoded` output tokens by index; what failed
+        was planned (`begin`) and gave nothing."""
         with self.lock:
             if now > self.now:
                 self._until(now)
@@ -146,7 +155,11 @@ class Ledger(Events):
             output = b"" if decoded is None else decoded.tobytes()
             if made or output.lstrip(b"\0"):
                 self._last_progress_s = self.now
-            if self._owed.owe(self._step.settled(), self._matrix.costs, output):
+            if self._owed.owe(
+                self._step.settled(failed_prefill_tokens, failed_decode_rows),
+                self._matrix.costs,
+                output,
+            ):
                 self._owed.pay(self._tenants, self._engine)
             self._matrix.stall({})  # what passes until the next plan stalls nobody
 

@@ -22,6 +22,7 @@ class StepBook:
         "_cost_version",
         "_decode_rows",
         "_engine",
+        "_failed",
         "_prefill_tokens",
         "_sampler",
         "_since",
@@ -36,6 +37,7 @@ class StepBook:
         self._since = now
         self._step = self._prefill_tokens = self._decode_rows = 0
         self._context_tokens = self._adapters = self._cost_version = 0
+        self._failed = False
 
     def begin(self, view: StepView, now: float) -> None:
         """The step before, if any, is over; the view's is under way from now on."""
@@ -51,6 +53,7 @@ class StepBook:
         self._context_tokens = view.context_tokens
         self._adapters = view.adapters
         self._cost_version = view.cost_version
+        self._failed = False
 
     def split(self, start: float, passed: float) -> tuple[float, float]:
         """(seconds of the step itself, seconds lost) of what passed since `start`.
@@ -70,11 +73,14 @@ class StepBook:
         engine.capacity_s += passed - own
         return own, passed - own
 
-    def settled(self) -> float | None:
-        """The step's tokens are there. Returns how long it was expected to last."""
+    def settled(self, failed_prefill_tokens: int, failed_decode_rows: int) -> float | None:
+        """The step's tokens are there, but for those of rows that failed. Returns how long it was
+        expected to last."""
         engine = self._engine
-        engine.prefill_tokens += self._prefill_tokens
-        engine.decode_tokens += self._decode_rows
+        engine.prefill_tokens += self._prefill_tokens - failed_prefill_tokens
+        engine.decode_tokens += self._decode_rows - failed_decode_rows
+        # It may have broken off anywhere: how long it took says nothing of what steps cost.
+        self._failed = failed_prefill_tokens > 0 or failed_decode_rows > 0
         return self.predicted_s
 
     def repeat(
@@ -103,6 +109,7 @@ class StepBook:
             self._context_tokens = context_tokens[i]
             if not i:
                 self._prefill_tokens, self._decode_rows = 0, decode_rows
+                self._failed = False
                 self._adapters, self._cost_version = adapters, cost_version
             passed = end - began
             if passed > predicted:
@@ -127,7 +134,9 @@ class StepBook:
         duration = end - self._since
         self._engine.step(duration)
         predicted = self.predicted_s
-        if predicted is None or not self._sampler.wants(self._prefill_tokens, self._decode_rows):
+        if predicted is None or self._failed:
+            return
+        if not self._sampler.wants(self._prefill_tokens, self._decode_rows):
             return
         self._sampler.keep(
             StepFacts(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.config import Slo
 from engine.scheduling.plan import StepOutcome
 from telemetry.conventions import WAIT_REASONS
-from telemetry.records import AdapterMinute
+from telemetry.records import AdapterMinute, StepSample
 from tests.engine.worlds import make_pool
 
 REASONS = WAIT_REASONS
@@ -108,6 +108,32 @@ def test_a_row_that_fails_was_stalled_until_then_like_the_others():
         own = sum(r.stall_s or 0 for r in pool.requests() if r.tenant == tenant)
         assert close(own, pool.total("stall_s", tenant)), tenant
     assert pool.total("stall_s", "a") > 0.02
+    made = sum(pool.total(c) for c in ("prompt_tokens", "recomputed_tokens"))
+    assert sum(e.prefill_tokens for e in pool.engine()) == made
+    # Each first token is its prefill's.
+    decoded = pool.total("output_tokens") - sum(bool(r.output_tokens) for r in pool.requests())
+    assert sum(e.decode_tokens for e in pool.engine()) == decoded > 0
+
+
+def test_a_step_of_which_rows_failed_is_no_sample_of_what_steps_cost():
+    class Breaks:
+        steps = 0
+
+        def execute(self, plan):
+            self.steps += 1
+            broken = self.steps == 3
+            pool.world.run_to(pool.clock.now() + (0.3 if broken else 0.1))
+            if broken:
+                raise RuntimeError("the device")
+            return StepOutcome({s.request_id: 1 for s in plan.segments if s.samples}, {})
+
+    pool = make_pool(runner=Breaks())
+    pool.ask(0.0, "a", 5, 30)
+    pool.ask(0.6, "b", 5, 3)
+    pool.ask(50.0, "b", 5, 1)  # by then what came before is sealed
+    pool.run()
+    took_s = [round(s.duration_s, 3) for s in pool.logs(StepSample)]
+    assert took_s == [0.1] * 5, "two before it, three after"
 
 
 @pytest.mark.parametrize("when", [0.1, 0.5, 2.0])  # loading, in use, idle

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.serving.api import openai, shapes
 from engine.serving.api.choice import CallerGone, Choice
+from engine.serving.api.exchange import GONE
 from engine.serving.api.openai import ApiError
 from engine.serving.api.shapes import Part, Shape
 
@@ -72,11 +73,18 @@ class Answer(Response):
         self._extra = headers
         self._more_headers = more_headers
         self._around = [_around(shape, i) for i in range(len(choices))] if stream else []
+        self._began: set[int] = set()  # choices of which something has been said
+        self._unsent = b""
         self.status_code = 200
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watch = asyncio.create_task(self._watch(receive))
+        when_gone = scope.get("extensions", {}).get(GONE)
+        watch = None
+        if when_gone is None:
+            watch = asyncio.create_task(self._watch(receive))
+        else:
+            when_gone(self._reader_gone)
         try:
             if self._stream:
                 await self._send_stream(scope, receive, send)
@@ -85,13 +93,17 @@ class Answer(Response):
         except (CallerGone, OSError):
             pass  # nobody is left to tell; `leave` below gives the request up
         finally:
-            watch.cancel()
+            if watch is not None:
+                watch.cancel()
             for choice in self._choices:
                 choice.leave()
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
+        self._reader_gone()
+
+    def _reader_gone(self) -> None:
         for choice in self._choices:
             choice.flight.reader_gone()
 
@@ -133,39 +145,51 @@ class Answer(Response):
         return Response(openai.encoded(body), headers=headers, media_type="application/json")
 
     async def _send_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began: set[int] = set()
-        data = b""
-        async with aclosing(self._parts()) as parts:
-            async for part in parts:
-                if part.life != self._choices[part.index].flight.life:
-                    continue  # its worker was lost before this was said, and it begins again
-                for choice in self._choices:
-                    choice.flight.hold()
-                failure = _failure(self._choices[part.index])
-                if failure is not None and not began and not part.text:
-                    # Nothing has been said yet, so the status can still tell the truth.
-                    await refusal(failure, self._extra)(scope, receive, send)
+        if len(self._choices) == 1:  # as most are: by the shortest way
+            choice = self._choices[0]
+            while choice.end is None:
+                if not await self._say(await choice.next(), scope, receive, send):
                     return
-                if not began:
-                    await self._start(send)
-                data += self._events(part, failure, began)
-                if failure is not None:
-                    await _body(send, data, more=False)
-                    return
-                if all(choice.end is not None for choice in self._choices):
-                    continue  # what may still be queued is sent with the end
-                if data:
-                    await _body(send, data)
-                    data = b""
+        else:
+            async with aclosing(self._parts()) as parts:
+                async for part in parts:
+                    if not await self._say(part, scope, receive, send):
+                        return
+        data = self._unsent
         if self._include_usage:
             data += openai.event(self._shape.usage_chunk(self._usage()))
         await _body(send, data + openai.DONE, more=False)
 
-    def _events(self, part: Part, failure: ApiError | None, began: set[int]) -> bytes:
+    async def _say(self, part: Part, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Send what a part is. False: it has failed, the answer with it, and the caller knows."""
+        choice = self._choices[part.index]
+        if part.life != choice.flight.life:
+            return True  # its worker was lost before this was said, and it begins again
+        failure = None if part.finish_reason is None else _failure(choice)
+        if not self._began:
+            for each in self._choices:
+                each.flight.hold()
+            if failure is not None and not part.text:
+                # Nothing has been said yet, so the status can still tell the truth.
+                await refusal(failure, self._extra)(scope, receive, send)
+                return False
+            await self._start(send)
+        data = self._unsent + self._events(part, failure)
+        self._unsent = b""
+        if failure is not None:
+            await _body(send, data, more=False)
+            return False
+        if choice.end is not None and all(each.end is not None for each in self._choices):
+            self._unsent = data  # what may still be queued is sent with the end
+        elif data:
+            await _body(send, data)
+        return True
+
+    def _events(self, part: Part, failure: ApiError | None) -> bytes:
         """What a part is as events: none for one that says nothing yet."""
         data = b""
-        if part.index not in began:
-            began.add(part.index)
+        if part.index not in self._began:
+            self._began.add(part.index)
             first = self._shape.first(part.index)
             data = openai.event(first) if first is not None else b""
         if failure is not None:

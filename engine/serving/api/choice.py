@@ -81,7 +81,7 @@ class Choice:
         tokens, end = news
         if self.flight.life != self._life:
             self._begin()
-        logprobs = self.flight.take_logprobs()
+        logprobs = None if self._told is None else self.flight.take_logprobs()
         pieces = []
         for i, token in enumerate(tokens):
             if self.stopped:

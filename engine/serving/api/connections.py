@@ -1,7 +1,7 @@
 """The front's side of a connection: how long a caller may dawdle, how many may be there at once.
 
-Owns timers and refusals below HTTP's own; reads no request. uvicorn waits for ever for a head that
-comes a byte at a time, and for a reader who does not read.
+Owns timers and refusals below HTTP's own, and which requests are read without h11 (`plain_head`).
+uvicorn waits for ever for a head that comes a byte at a time, and for a reader who does not read.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import resource
 import socket
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import h11
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.serving.api import openai
+from engine.serving.api.exchange import GONE, Exchange
 from engine.serving.api.openai import ApiError
+from engine.serving.api.plain_head import PlainHead, read_plain_head
 from engine.serving.api.wire import Wire
 
 HEAD_BYTES = 64 << 10
@@ -58,7 +62,11 @@ class PatientServer(uvicorn.Server):
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 for callers of any speed, none of whom may stay for nothing."""
+    """HTTP/1.1 for callers of any speed, none of whom may stay for nothing.
+
+    A request whose head comes at once and says nothing unusual is read and answered here; all else
+    is h11's, and between two requests either may have the next one.
+    """
 
     head_s = HEAD_S
     unread_s = UNREAD_S
@@ -67,6 +75,9 @@ class PatientProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn = Wire(HEAD_BYTES)
+        self._is_plain = False  # the request under way, or the last one
+        self._unread = 0  # bytes of its body that are still to come
+        self._next = b""  # what came behind it
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
 
@@ -89,16 +100,94 @@ class PatientProtocol(H11Protocol):
         self._head_timer = _stopped(self._head_timer)
         self._read_timer = _stopped(self._read_timer)
         super().connection_lost(exc)
+        if isinstance(self.cycle, Exchange):
+            self.cycle.hung_up()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return  # what follows a refusal is for nobody
-        super().data_received(data)
+        if self._is_plain and (self._unread or not self.cycle.response_complete):
+            self._more(data)
+        elif not self._begins(data):
+            super().data_received(data)
         self._watch_head()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._watch_head()
+        if self._next and not self._unread and not self.transport.is_closing():
+            data, self._next = self._next, b""
+            self.data_received(data)
+
+    def _begins(self, data: bytes) -> bool:
+        """A plain request begins with this; False: h11 is to read it."""
+        if self.conn.their_state is not h11.IDLE or self._came():
+            return False
+        head = read_plain_head(data)
+        self._is_plain = head is not None
+        if head is None:
+            return False
+        self._unset_keepalive_if_required()
+        self._begin(head)
+        self._unread = head.body_bytes
+        if self._unread and len(data) == head.ends:
+            return True
+        self._more(data[head.ends :])
+        return True
+
+    def _begin(self, head: PlainHead) -> None:
+        path, _, query = head.target.partition(b"?")
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,  # type: ignore[typeddict-item]
+            "method": head.method.decode(),
+            "root_path": self.root_path,
+            "path": self.root_path + unquote(path.decode()),
+            "raw_path": self.root_path.encode() + path,
+            "query_string": query,
+            "headers": head.headers,
+            "state": self.app_state.copy(),
+        }
+        self.cycle = exchange = Exchange(
+            scope=self.scope,
+            conn=self.conn,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )
+        self.scope["extensions"] = {GONE: exchange.when_gone}  # type: ignore[dict-item]
+        task = self.loop.create_task(exchange.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def _more(self, data: bytes) -> None:
+        """The body of a plain request, and what comes behind it."""
+        body, behind = data[: self._unread], data[self._unread :]
+        self._unread -= len(body)
+        cycle = self.cycle
+        if cycle.response_complete:  # it was answered before its body was there
+            if behind:
+                self.data_received(behind)
+            return
+        if cycle.more_body:
+            cycle.body += body
+            cycle.more_body = self._unread > 0
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
+        if behind:  # in its turn
+            self._next += behind
+            if len(self._next) > HEAD_BYTES:  # until then a caller who leaves is noticed
+                self.flow.pause_reading()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -130,6 +219,9 @@ class PatientProtocol(H11Protocol):
 
     def _too_slow(self) -> None:
         self._head_timer = None
+        if self._is_plain and self._unread:
+            self.transport.close()  # it was answered before its body was there
+            return
         if self.cycle is None and self.conn.their_state is h11.IDLE and not self._came():
             self.transport.close()  # a connection that was never used is owed no answer
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Worker:
     refuses: str = ""
     heard: list[pb.OperateRequest] = field(default_factory=list)
     running: tuple[str, ...] = ()  # whose requests are under way
+    while_looked_at: Callable[[], object] = lambda: None
 
     @property
     def name(self) -> str:
@@ -53,6 +55,7 @@ class Worker:
         if self.silent:
             raise WorkerSilent(f"worker {self.name} does not answer")
         if request.WhichOneof("act") == "look":
+            self.while_looked_at()
             reply = pb.OperateReply(ok=True)
             for tenant in self.running:
                 reply.tenants.add(tenant=tenant, running=1)

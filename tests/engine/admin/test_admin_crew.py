@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -139,6 +140,23 @@ def test_preempt_reaches_what_a_moved_tenant_left_in_its_old_pool(world: World) 
         world.desk.preempt(replace(ALICE, pool="gold"), "a")
     world.of("main/0").running = ("c",)
     assert [s.pool for s in world.desk.preempt(ALICE, "a").said] == ["gold"]
+
+
+def test_a_worker_that_is_slow_to_be_looked_at_for_a_preempt_holds_up_no_other_act(
+    world: World,
+) -> None:
+    done: list[bool] = []
+
+    def another_act() -> None:
+        other = threading.Thread(
+            target=lambda: done.append(world.desk.set_tenant(ALICE, "b", {"rpm": "6"}).ok)
+        )
+        other.start()
+        other.join(5.0)
+        assert done == [True], "it waits for the look to be over"
+
+    world.of("main/0").while_looked_at = another_act
+    assert world.desk.preempt(ALICE, "a").ok
 
 
 def test_an_adapter_is_read_again_by_all_who_serve_it_or_by_none(world: World) -> None:

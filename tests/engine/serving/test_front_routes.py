@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from front_bench import ALICE, BOB, bench
 from starlette.applications import Starlette
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from engine.serving.front import ROUTES
 
@@ -70,6 +72,30 @@ def test_what_is_an_operators_is_not_here(path: str) -> None:
             answer = client.request(method, path, headers=headers)
             assert answer.status_code in (404, 405), (method, path)
             assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_an_answer_that_breaks_is_a_500_while_nothing_is_sent_and_cut_off_after(
+    started: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Breaks(Response):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if started:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise KeyError("what only we may know")
+
+    async def breaks(*_: Any, **__: Any) -> Response:
+        return Breaks()
+
+    with bench() as (b, _):
+        b.front._completions.answer = breaks  # type: ignore[method-assign]
+        client = TestClient(b.front.app, raise_server_exceptions=False)
+        answer = client.post("/v1/completions", json={})
+    assert answer.status_code == (200 if started else 500)
+    if not started:
+        assert answer.json()["error"]["type"] == "server_error"
+    assert "what only we may know" not in answer.text + caplog.text
+    assert "KeyError at" in caplog.text
 
 
 def test_one_model_is_shown_to_who_may_name_it() -> None:

@@ -20,6 +20,7 @@ import httpx
 import pytest
 from serving_fakes import short_folder
 
+from engine.admin import base_file
 from engine.config import Settings
 from engine.serving.process import ServeError
 from engine.serving.processes import ServeProcesses
@@ -486,6 +487,10 @@ def test_a_given_runtime_folder_stays_and_is_left_clean(
     modules: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
     with short_folder() as folder:
+        (folder / "run").mkdir()
+        old = folder / "run" / base_file.NAME
+        old.write_text("settings that another `serve` read again before it was killed")
         with serve(tmp_path, modules(), runtime_dir=folder / "run"):
             assert (folder / "run").is_dir()
+            assert not old.exists()
         assert list((folder / "run").iterdir()) == []

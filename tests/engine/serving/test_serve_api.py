@@ -42,6 +42,11 @@ def url(processes: ServeProcesses) -> str:
     return processes.url
 
 
+def client() -> httpx.Client:
+    """One that reads no certificates first: that takes longer than most answers here."""
+    return httpx.Client(verify=False, trust_env=False, timeout=60)
+
+
 def post(url: str, path: str = "/v1/completions", key: str = "ts-a", **body: Any) -> httpx.Response:
     asked: dict[str, Any] = {"model": "synthetic", "max_tokens": 24, "ignore_eos": True}
     if "chat" in path:
@@ -49,7 +54,8 @@ def post(url: str, path: str = "/v1/completions", key: str = "ts-a", **body: Any
     else:
         asked["prompt"] = "one two"
     headers = body.pop("headers", {}) | {"authorization": f"Bearer {key}"}
-    response = httpx.post(f"{url}{path}", json=asked | body, headers=headers, timeout=60)
+    with client() as asks:
+        response = asks.post(f"{url}{path}", json=asked | body, headers=headers)
     response.raise_for_status()
     return response
 

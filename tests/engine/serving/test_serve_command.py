@@ -181,6 +181,24 @@ def test_a_pool_that_cannot_be_served_here_is_refused_before_anything_starts(
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("gpu", "--device 'gpu': expected cpu, cuda:0, or a UUID"),
+        ("cuda:7", "pool 'main': device = 'cuda:7': this version's engine computes on the"),
+    ],
+)
+def test_a_device_of_the_command_line_is_refused_as_one_of_the_file(
+    tmp_path: Path, named: str, words: str
+) -> None:
+    path = config(tmp_path, f'[[tenant]]\nname = "a"\nkey_sha256 = ["{KEY_DIGEST}"]\n')
+    args = ["--config", path, "--store", str(tmp_path / "s"), "--device", named]
+    result = CliRunner().invoke(serve, args)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_process_that_dies_ends_serve_with_its_name_and_a_failure(tmp_path: Path) -> None:
     child = started(tmp_path, "return 'the front process ended with signal 9 while serving'")
     out, err = child.communicate(timeout=20)

@@ -8,7 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +19,10 @@ from hypothesis import strategies as st
 
 from engine.config import Settings
 from engine.config_keys import declared
+from engine.serving.api.connections import PatientServer
 from engine.serving.child import BEAT_S
+from engine.serving.front import _Server, uvicorn_config
+from engine.serving.lookout import Lookout
 from engine.serving.loop_watch import LoopWatch
 from engine.serving.silence import Silence
 from engine.serving.vigil import SAID_S, Vigil
@@ -147,7 +153,7 @@ def test_a_loop_that_turns_now_and_then_goes_on() -> None:
 
 
 def test_an_event_loop_turns_as_long_as_its_timers_fire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.serving.loop_watch._LOOK_S", 0.0)
+    monkeypatch.setattr("engine.serving.loop_watch.LOOK_S", 0.0)
     given_up: list[str] = []
 
     async def run() -> None:
@@ -162,6 +168,62 @@ def test_an_event_loop_turns_as_long_as_its_timers_fire(monkeypatch: pytest.Monk
 
     asyncio.run(run())
     assert "in run" in given_up[0]
+
+
+def test_the_fronts_watch_is_over_with_its_server_however_that_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes after, an interpreter's end that takes long, is no loop that hangs."""
+
+    async def fails(server: PatientServer, sockets: object = None) -> None:
+        raise OSError("as it ended")
+
+    async def run() -> None:
+        pools: Any = SimpleNamespace(let_go=lambda: None)
+        server = _Server(uvicorn_config(lambda *_: None), pools, hung_s=60.0)  # type: ignore[arg-type]
+        server._watch.start()
+        thread = server._watch._lookout._thread
+        assert thread is not None
+        assert thread.is_alive()
+        with pytest.raises(OSError, match="as it ended"):
+            await server.shutdown()
+        assert not thread.is_alive()
+
+    monkeypatch.setattr(PatientServer, "shutdown", fails)
+    asyncio.run(run())
+
+
+# -- the thread that looks
+
+
+def test_a_lookout_is_told_the_time_that_has_passed_until_it_is_stopped_and_no_more() -> None:
+    passed: list[float] = []
+    thrice = threading.Event()
+
+    def look(passed_s: float) -> None:
+        passed.append(passed_s)
+        if len(passed) == 3:
+            thrice.set()
+
+    lookout = Lookout("test", look, every_s=0.0)
+    begin_s = time.monotonic()
+    lookout.start()
+    assert thrice.wait(20)
+    lookout.stop()
+    count, whole_s = len(passed), time.monotonic() - begin_s
+    assert all(p >= 0.0 for p in passed)
+    assert sum(passed) <= whole_s
+    lookout.stop()
+    assert len(passed) == count, "the thread is over, not only told"
+
+
+def test_one_that_is_stopped_before_its_start_never_looks() -> None:
+    passed: list[float] = []
+    lookout = Lookout("test", passed.append, every_s=0.0)
+    lookout.stop()
+    lookout.start()
+    lookout.stop()
+    assert passed == []
 
 
 # -- the child's side

@@ -185,6 +185,33 @@ def test_a_request_that_comes_in_while_its_stream_ends_does_not_run_for_nobody()
     assert calls == [("abort", "late"), ("submit", "late"), ("abort", "late")]
 
 
+def test_a_stream_that_is_behind_says_several_steps_at_once_and_loses_nothing_of_them():
+    from serving_fakes import ending, step
+
+    from engine.serving import charges
+    from engine.serving.worker_service import Outbox
+    from telemetry.proto import tenantscope_pb2 as pb
+
+    outbox = Outbox()
+    for name in ("a", "b", "refused"):
+        outbox.took(name)
+    outbox.put(step([("a", 1), ("b", 2), ("another front's", 9)]))
+    outbox.put(pb.WorkerMessage(charges=charges.to_proto({"t": 2.0, "u": 1.0})))
+    outbox.put(step([("a", 3), ("b", 4)], [ending("a", output_tokens=2)]))
+    outbox.put(pb.WorkerMessage(charges=charges.to_proto({"t": 0.5})))
+    outbox.put(pb.WorkerMessage(ended=[pb.Ended(request_id="refused", outcome="failed")]))
+    outbox.put(step([("b", 5)]))
+    outbox.put(None)
+    (message,) = outbox.messages()
+    assert [(o.request_id, o.token) for o in message.tokens] == [
+        ("a", 1), ("b", 2), ("a", 3), ("b", 4), ("b", 5),
+    ]  # fmt: skip
+    assert [(e.request_id, e.output_tokens) for e in message.ended] == [("a", 2), ("refused", 0)]
+    assert charges.of_proto(message.charges) == {"t": 2.5, "u": 1.0}
+    assert outbox.owns("b")
+    assert not outbox.owns("a")
+
+
 def test_what_was_charged_goes_to_the_newest_front_alone_and_what_others_charged_to_the_core() -> (
     None
 ):
