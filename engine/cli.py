@@ -101,6 +101,18 @@ _NO_SETTINGS = """\
     help="Overrides the settings' model: smollm2-135m, synthetic, hf:org/name, a .gguf file or a "
     "Hugging Face folder.",
 )
+@click.option(
+    "--tp",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Overrides the pools' tp: each worker's model is cut into N processes (tensor parallel). "
+    "N divides its heads, its KV heads and its MLP's columns.",
+)
+@click.option(
+    "--device",
+    metavar="NAME",
+    help="Overrides the pools' device: cpu, cuda:0, or a UUID as 'nvidia-smi -L' prints it.",
+)
 def serve(
     config: Path | None,
     store: Path,
@@ -117,6 +129,8 @@ def serve(
     admin_tls_key: str,
     admin_tokens: str,
     model: str | None,
+    tp: int | None,
+    device: str | None,
 ) -> None:
     """Serve the settings' pools: an OpenAI-compatible API, its telemetry in a store.
 
@@ -127,8 +141,9 @@ def serve(
       tenantscope serve --config pool.toml --metrics-port 9464
       tenantscope serve --config pool.toml --host 0.0.0.0 --tls-cert c.pem --tls-key k.pem
     """
-    from engine.config import read_settings
+    from engine.config import DEVICE, DEVICE_EXPECTED, read_settings
     from engine.errors import ConfigError, EngineError
+    from engine.parallel.cut import check_pools_cut
     from engine.serving.api.auth import KeyRing
     from engine.serving.api.catalogue import Catalogue
     from engine.serving.device import check_pools
@@ -144,6 +159,12 @@ def serve(
         settings = read_settings(config)
         if model is not None:
             settings = replace(settings, model=model)
+        if tp is not None:
+            settings = settings.with_tp(tp)
+        if device is not None:
+            if not DEVICE.fullmatch(device):
+                raise click.UsageError(f"--device {device!r}: {DEVICE_EXPECTED}")
+            settings = settings.with_device(device)
         if not any(t.key_sha256 for t in settings.tenants):
             raise ConfigError(
                 f"{config}: no [[tenant]] has a key_sha256, so nobody could call: "
@@ -153,6 +174,7 @@ def serve(
         KeyRing(settings.tenants)
         Catalogue(settings)
         check_pools(settings.all_pools())
+        check_pools_cut(settings)
     except ConfigError as e:
         raise click.UsageError(str(e)) from None
     door = HttpDoor(host, port, tls_cert, tls_key, plain_http)
@@ -267,6 +289,7 @@ def _serve(
             now = with_changes(settings, str(store / KEPT), time.time())
             for pool in settings.pools:
                 workers = f"{pool.replicas} worker{'s' * (pool.replicas > 1)}"
+                workers += f" of {pool.tp} ranks" if pool.tp > 1 else ""
                 echo(f"pool {pool.name!r}: {workers}, {_whom(now, pool)}")
             if door.said():
                 echo(door.said())

@@ -31,6 +31,8 @@ from engine.key_digest import read_key_digest
 from telemetry.settings import Reader, SettingsError, read_toml
 
 __all__ = [
+    "DEVICE",
+    "DEVICE_EXPECTED",
     "DTYPES",
     "POLICIES",
     "SHARE_BY",
@@ -54,6 +56,7 @@ __all__ = [
 
 # What torch and the driver call a device; the form only, whether there is one is for `serve`.
 DEVICE = re.compile(r"cpu|cuda:[0-9]{1,3}|(MIG-GPU|MIG|GPU)-[0-9a-fA-F][0-9a-fA-F/-]{7,99}")
+DEVICE_EXPECTED = "expected cpu, cuda:0, or a UUID as 'nvidia-smi -L' prints it (MIG-..., GPU-...)"
 
 
 def load_settings(text: str) -> Settings:
@@ -132,15 +135,14 @@ def read_pools(r: Reader, base: Limits) -> tuple[PoolSpec, ...]:
 def _pool(r: Reader, base: Limits) -> PoolSpec:
     pool = read_keys(r, PoolSpec, limits=read_limits(r.table("limits"), base))
     if not DEVICE.fullmatch(pool.device):
-        raise r.fail(
-            "device",
-            "expected cpu, cuda:0, or a UUID as 'nvidia-smi -L' prints it (MIG-..., GPU-...)",
-        )
-    if len(pool.cpus) % pool.replicas:
+        raise r.fail("device", DEVICE_EXPECTED)
+    each = pool.replicas * pool.tp
+    if len(pool.cpus) % each:
+        ranks = f" and tp = {pool.tp}" if pool.tp > 1 else ""
         raise r.fail(
             "cpus",
-            f"{len(pool.cpus)} cores are not the same for each of replicas = {pool.replicas}: "
-            f"name {pool.replicas}, or a multiple of it",
+            f"{len(pool.cpus)} cores are not the same for each of replicas = {pool.replicas}"
+            f"{ranks}: name {each}, or a multiple of it",
         )
     return pool
 

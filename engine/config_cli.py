@@ -176,6 +176,9 @@ def _notes(settings: Settings) -> list[str]:
 def _pool_notes(settings: Settings) -> list[str]:
     """What of the pools this machine or this version cannot serve, or serves less apart than it
     looks."""
+    from engine.errors import ConfigError
+    from engine.model.hub import is_hub_name
+    from engine.parallel.cut import check_pools_cut
     from engine.serving.device import cores_here, cpus_refusal, device_refusal, listed
 
     pools, here = settings.all_pools(), cores_here()
@@ -191,6 +194,11 @@ def _pool_notes(settings: Settings) -> list[str]:
         refusal = device_refusal(pool) or cpus_refusal(pool, here)
         if refusal is not None:
             notes.append(f"'serve' would refuse it on this machine: {refusal}")
+    if not is_hub_name(settings.model):  # its shape may have to be fetched
+        try:
+            check_pools_cut(settings)
+        except ConfigError as e:
+            notes.append(f"'serve' would refuse it: {e}")
     owners: dict[int, str] = {}
     for pool in pools:
         shared = [c for c in pool.cpus if c in owners]

@@ -55,6 +55,10 @@ class Limits:
     host_adapters: int = field(
         default=256, metadata=key("adapters kept in host memory", at_least=1)
     )
+    host_adapter_bytes: int | None = field(
+        default=None,
+        metadata=key("bytes of them at most, in whole pages", at_least=1, absent=NO_LIMIT),
+    )
     max_context: int = field(
         default=4096, metadata=key("prompt + output of one request", at_least=1)
     )
@@ -124,17 +128,26 @@ class PoolSpec:
             absent="of no tier",
         ),
     )
+    tp: int = field(
+        default=1,
+        metadata=key(
+            "processes that a worker's model is cut into (tensor parallel); divides its heads, "
+            "KV heads and MLP columns",
+            at_least=1,
+            at_most=64,
+        ),
+    )
     device: str = field(
         default="cpu",
         metadata=key(
-            "what its workers compute on: cpu, cuda:1, or a UUID as 'nvidia-smi -L' prints it; "
-            "this version computes on cpu"
+            "what its workers compute on: cpu, or a GPU that torch sees: cuda:1, or a UUID as "
+            "'nvidia-smi -L' prints it"
         ),
     )
     cpus: tuple[int, ...] = field(
         default=(),
         metadata=key(
-            "cores its workers keep to, split evenly among its replicas",
+            "cores its workers keep to, split evenly among its replicas and their ranks",
             at_least=0,
             at_most=4_095,
             absent="all there are",

@@ -21,3 +21,7 @@ class AdapterError(EngineError):
 
 class WorkloadError(EngineError):
     """A workload file is malformed; names file, key and value."""
+
+
+class RankError(EngineError):
+    """A rank of a tensor-parallel worker did not start, has ended, or is silent."""
