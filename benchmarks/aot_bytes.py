@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 import torch
 
 from kernels import attention, fused, sgmv
-from kernels.attention import Heads, StepRoom, build_paged
+from kernels.attention import Heads, build_paged
 from kernels.backend import PagedRows
 from kernels.blocks import Block, Pair, Span, build_table
+from kernels.gpu_room import StepRoom
 from kernels.tuned import SAFE
 from kernels.work import DECODE, Segment, build_work
 

@@ -5,14 +5,15 @@
 Needs torch, triton and numpy; nothing is installed or fetched, weights are random and made on the
 device. One JSON line a measurement on stdout, times in microseconds, medians of a replayed CUDA
 graph. `floor_us` is what the device's own copy bandwidth needs for the bytes that must move, and
-`of_bound` is floor ÷ time. In order: numerics against the references; SGMV against the floor, a
-padded bmm and a loop of matmuls; decode attention against SDPA on contiguous keys; one decode step
-of a decoder with 1, 16 and 64 adapters over none; copying adapters in.
+`of_bound` is floor ÷ time. In order: numerics of the kernels against their references, and of the
+engine's runner against the CPU's; SGMV against the floor, a padded bmm and a loop of matmuls;
+decode attention against SDPA on contiguous keys; one decode step of a decoder with 1, 16 and 64
+adapters over none; the engine's tokens a second, decode steps replayed as graphs and launched;
+adapters copied in as its loader does, against the link.
 
-What needs a device that is not there is said. --toy runs all of it in Triton's interpreter on the
-CPU at toy size: it shows that the script works, and its times mean nothing. Exit status 1 where a
-number is wrong, 2 where there is no GPU and no --toy. --seconds: parts that would start later are
-left out, and named.
+--toy runs all of it in Triton's interpreter on the CPU at toy size: it shows that the script works,
+and its times mean nothing. Exit status 1 where a number is wrong, 2 where there is no GPU and no
+--toy. --seconds: parts that would start later are left out, and named.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    import gpu_engine
     import gpu_parts
     import triton
     from gpu_rig import Rig
@@ -73,10 +75,12 @@ def main() -> int:
     wrong = False
     parts: dict[str, Callable[[Rig], bool]] = {
         "numerics": gpu_parts.numerics,
+        "the runner's numerics": gpu_engine.engine_numerics,
         "sgmv": gpu_parts.sgmv_times,
         "attention": gpu_parts.attention_times,
         "step": gpu_parts.step_times,
-        "swap": gpu_parts.swap_times,
+        "engine": gpu_engine.engine_times,
+        "swap": gpu_engine.swap_times,
     }
     for name, part in parts.items():
         spent = time.monotonic() - started

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from array import array
 from dataclasses import replace
 
@@ -15,8 +14,9 @@ from gpu_sgmv import BASE, Segment, decode, make_step, mixed, worst_error
 from gpu_step import Made
 
 from kernels import attention, fused, ops_reference
-from kernels.attention import Heads, StepRoom, build_paged
+from kernels.attention import Heads, build_paged
 from kernels.backend import HeadNorms, PagedRows
+from kernels.gpu_room import StepRoom
 from kernels.tuned import AttentionTile, tiles_for
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -233,30 +233,6 @@ def step_times(rig: Rig) -> bool:
             part="step", rows=many, adapters=adapters, step_us=us(taken),
             over_base=round(taken / base, 3),
         )  # fmt: skip
-    return False
-
-
-def swap_times(rig: Rig) -> bool:
-    """Adapters from pinned memory into pages: page by page, against one copy of as much."""
-    if rig.toy:
-        print("swap: needs a device with memory of its own: not measured", file=sys.stderr)
-        return False
-    page, pages = 1 << 20, 64
-    arena = torch.empty(4 * pages, page, dtype=torch.uint8, device=rig.device)
-    image = torch.empty(pages, page, dtype=torch.uint8).pin_memory()
-    order = torch.randperm(4 * pages)[:pages].tolist()
-
-    def by_page() -> None:
-        for source, target in zip(image, order, strict=True):
-            arena[target].copy_(source, non_blocking=True)
-
-    whole = rig.eager_us(lambda: arena[:pages].copy_(image, non_blocking=True))
-    paged_us = rig.eager_us(by_page)
-    size = pages * page
-    say(
-        part="swap", bytes=size, one_copy_bytes_s=size / whole * 1e6,
-        page_by_page_bytes_s=size / paged_us * 1e6, of_link=round(whole / paged_us, 2),
-    )  # fmt: skip
     return False
 
 

@@ -33,20 +33,26 @@ def shape_of(toy: bool) -> ModelConfig:
     )  # fmt: skip
 
 
+def made_weights(rig: Rig, config: ModelConfig) -> Weights:
+    """Random ones, made on the device."""
+    with rig.device:
+        weights = Weights(config, rig.dtype)
+        for name, shape in expected_shapes(config).items():
+            made = torch.ones(shape) if len(shape) == 1 else torch.randn(shape) * 0.02
+            weights.put(name, made)
+    return weights
+
+
 class Made:
     """The model, an arena and 64 adapters on seven modules, all on the device."""
 
     def __init__(self, rig: Rig) -> None:
         self.config = c = shape_of(rig.toy)
         self.rig = rig
-        with rig.device:
-            weights = Weights(c, rig.dtype)
-            for name, shape in expected_shapes(c).items():
-                made = torch.ones(shape) if len(shape) == 1 else torch.randn(shape) * 0.02
-                weights.put(name, made)
-            # The step calls no tokenizer, and a bare machine has none.
-            model = LoadedModel("made", c, weights, cast(Any, None), "made", True, rig.dtype)
-            self.decoder = Decoder(model)
+        # The step calls no tokenizer, and a bare machine has none.
+        weights = made_weights(rig, c)
+        model = LoadedModel("made", c, weights, cast(Any, None), "made", True, rig.dtype)
+        self.decoder = Decoder(model)
         page = c.layers * PAGE_TOKENS * 2 * c.kv_width
         self.pages = 16 if rig.toy else 64 * 40
         adapters = 4 if rig.toy else 64

@@ -22,7 +22,12 @@ from engine.library import AdapterLibrary, known_as
 from engine.loading import LoaderThread
 from engine.memory.pool import PagePool
 from engine.model.loaders import LoadedModel
+from engine.parallel.adapters import CutReader
+from engine.parallel.loader import RanksLoader
+from engine.parallel.ranks import Ranks, open_ranks
+from engine.parallel.runner import TensorParallelRunner
 from engine.runner.arena import kv_page_bytes
+from engine.runner.choice import reader_for, runner_on
 from engine.runner.torch_runner import TorchRunner
 from engine.scheduling.plan import Runner
 from engine.shared_view import EVERY_S
@@ -49,6 +54,11 @@ def build_core(
     return build(settings, clock, run_id, model, exporter, wrap=wrap, say=say).core
 
 
+# Of `hung_s`, for ranks that wait for one another: who is silent is named before the whole worker
+# is held to hang.
+_SILENT = 0.75
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """A core, the library its adapters are read by, and the most pages one of them may have."""
@@ -68,12 +78,17 @@ def build(
     wrap: Callable[[Runner], Runner] = lambda runner: runner,
     say: Callable[[str], None] = lambda text: None,
     costs: CostModel | None = None,
+    replica: int = 0,
+    lost: Callable[[str], None] = lambda why: None,
 ) -> Built:
     """A warm core, its run announced. `wrap` may put a runner around the real one (faults).
-    `costs`: instead of those that a warm-up would measure; None: they are measured.
+    `costs`: instead of those that a warm-up would measure; None: they are measured. A pool with
+    `tp` > 1 has the other ranks of this `replica` started, and ended with the core; `lost` hears,
+    on any thread, that one of them or the pool's device is gone: nothing more can be computed.
 
-    Raises ConfigError when the pool is too small. An adapter folder that is refused is left out,
-    said, and written down.
+    Raises ConfigError when the pool is too small or the model cannot be cut into its ranks,
+    RankError when one does not start. An adapter folder that is refused is left out, said, and
+    written down.
     """
     limits = settings.limits
     page_bytes = kv_page_bytes(model.config, limits.page_tokens, model.dtype)
@@ -89,26 +104,67 @@ def build(
         )
     except ValueError as e:
         raise ConfigError(f"limits.kv_floor_bytes, limits.adapter_floor_bytes: {e}") from None
-    runner = TorchRunner(model, pages, limits.page_tokens)
+    spec = settings.all_pools()[0]
+    if spec.tp == 1:
+        runner = runner_on(
+            spec.device, model, pages, limits, say, lambda why: lost(f"the device is lost: {why}")
+        )
+        library = AdapterLibrary(
+            model,
+            page_bytes,
+            limits.host_adapters,
+            limits.host_adapter_bytes,
+            read=reader_for(spec.device, model, limits.page_tokens),
+        )
+        return _build_on(
+            runner, library, pool, settings, clock, run_id, model, exporter, wrap, say, costs
+        )
+    silent_s = _SILENT * settings.hung_s
+    ranks = Ranks(spec, replica, settings.model, pages, limits.page_tokens, silent_s)
+    parts = open_ranks(ranks, model, lost=lambda why: lost(f"a rank is lost: {why}"), say=say)
+    try:
+        library = AdapterLibrary(
+            model,
+            page_bytes,
+            limits.host_adapters,
+            limits.host_adapter_bytes,
+            read=CutReader(model.config, model.dtype, page_bytes, spec.tp),
+        )
+        return _build_on(
+            parts, library, pool, settings, clock, run_id, model, exporter, wrap, say, costs
+        )
+    except BaseException:
+        parts.close()
+        raise
+
+
+def _build_on(
+    runner: TorchRunner | TensorParallelRunner,
+    library: AdapterLibrary,
+    pool: PagePool,
+    settings: Settings,
+    clock: Clock,
+    run_id: str,
+    model: LoadedModel,
+    exporter: Emitter,
+    wrap: Callable[[Runner], Runner],
+    say: Callable[[str], None],
+    costs: CostModel | None,
+) -> Built:
+    """`build`, once there is something to compute on."""
+    limits, pages, page_bytes = settings.limits, pool.pages, pool.page_bytes
     for sentence in runner.kernels:
         say(sentence)
-    library = AdapterLibrary(model, page_bytes, limits.host_adapters)
+    most_pages = pages - max(1, pool.kv_floor_pages)
     known: list[KnownAdapter] = []
     left_out: list[str] = []
     for name, folder in settings.adapters:
         try:
-            weights = library.add(Path(folder))
+            weights = library.add(Path(folder), most_pages)
         except AdapterError as e:  # a bad adapter hurts only those who name it
             say(f"adapter {name!r} is left out: {e}")
             left_out.append(name)
             continue
-        most = pages - max(1, pool.kv_floor_pages)
-        if weights.pages > most:
-            more = (weights.pages - most + pages + 16) * page_bytes
-            raise ConfigError(
-                f"adapter {name!r} needs {weights.pages} pages, the pool has {pages} and adapters "
-                f"may take {most} of them: raise limits.pool_bytes above {more}"
-            )
         for warning in weights.warnings:
             say(f"adapter {name!r}: {warning}")
         known.append(known_as(name, weights))
@@ -119,7 +175,9 @@ def build(
         Identity(settings.engine, run_id, settings.pool),
         clock,
         wrap(runner),
-        LoaderThread(runner, library),
+        LoaderThread(runner, library)
+        if isinstance(runner, TorchRunner)
+        else RanksLoader(runner, library),
         pool,
         costs,
         tuple(known),
@@ -149,11 +207,11 @@ def build(
         tuple(left_out),
     )
     core.start()
-    return Built(core, library, pages - max(1, pool.kv_floor_pages))
+    return Built(core, library, most_pages)
 
 
 def _warm_up(
-    runner: TorchRunner,
+    runner: TorchRunner | TensorParallelRunner,
     library: AdapterLibrary,
     known: list[KnownAdapter],
     settings: Settings,

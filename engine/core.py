@@ -94,7 +94,8 @@ class EngineCore:
         limits = settings.limits
         prefix = PrefixCache(pool, limits.page_tokens) if limits.prefix_cache else None
         pool.listener = self.ledger
-        residency = Residency(pool, prefix, host_cap=limits.host_adapters)
+        most, most_bytes = limits.host_adapters, limits.host_adapter_bytes
+        residency = Residency(pool, prefix, host_cap=most, host_cap_bytes=most_bytes)
         for adapter in adapters:
             residency.register(adapter.key, adapter.pages, in_host=True)
         counters = Counters(

@@ -2,7 +2,7 @@
 
 Owns the two queues; decides nothing (residency ordered the load, took the pages, and says which
 host copies go). An adapter that must be read from disk does not hold up those that are in host
-memory.
+memory. What either does with Python's lock held is short: a step waits for that lock.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -18,6 +19,7 @@ import torch
 
 from kernels.backend import PagedRows
 from kernels.errors import KernelError
+from kernels.gpu_room import StepRoom
 from kernels.jit import DTYPES, triton_module
 from kernels.tuned import AttentionTile, OpsTiles
 
@@ -88,40 +90,54 @@ class PagedWork:
         return (len(self.decode) if self.splits else 0), heads.q, heads.dim + 2
 
 
-class StepRoom:
-    """Host and device memory for a step's lists, kept over steps and grown when one needs more."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PagedLists:
+    """The lists of a `PagedWork`, in host memory: those of the same names, and what goes with
+    them."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._host = self._made = torch.empty(0, dtype=torch.int32)
+    decode: np.ndarray
+    prefill: np.ndarray
+    spans: np.ndarray
+    pages: np.ndarray
+    rows: np.ndarray
+    most_pages: int
+    most_positions: int
+    decode_tile: AttentionTile
+    prefill_tile: AttentionTile
 
-    def hold(self, parts: list[np.ndarray]) -> list[torch.Tensor]:
-        """The parts on the device, by one copy; what it held before is gone. Each part starts on a
-        16-byte boundary, as the launcher's first look at it found."""
-        sizes = [-(-p.size // 4) * 4 for p in parts]
-        needed = sum(sizes)
-        if needed > len(self._host):
-            room = needed + needed // 2
-            pinned = self._device.type == "cuda"
-            self._host = torch.empty(room, dtype=torch.int32, pin_memory=pinned)
-            self._made = torch.empty(room, dtype=torch.int32, device=self._device)
-        flat, first, views = self._host.numpy(), 0, []
-        for part, size in zip(parts, sizes, strict=True):
-            flat[first : first + part.size] = part.reshape(-1)
-            views.append(self._made[first : first + part.size].view(part.shape))
-            first += size
-        # Not non_blocking: the host side is written again next step while a copy could be pending.
-        self._made[:needed].copy_(self._host[:needed])
-        return views
+    @property
+    def parts(self) -> list[np.ndarray]:
+        return [self.decode, self.prefill, self.spans, self.pages, self.rows]
+
+    def on_device(self, views: Sequence[torch.Tensor], row_count: int) -> PagedWork:
+        """The work, over lists of these parts on the device."""
+        decode, prefill, spans, pages, rows = views
+        return PagedWork(
+            decode=decode,
+            prefill=prefill,
+            spans=spans,
+            pages=pages,
+            rows=rows,
+            row_count=row_count,
+            most_pages=self.most_pages,
+            most_positions=self.most_positions,
+            decode_tile=self.decode_tile,
+            prefill_tile=self.prefill_tile,
+        )
 
 
 def build_paged(
     rows: PagedRows, page_tokens: int, heads: Heads, tiles: OpsTiles, room: StepRoom
 ) -> PagedWork:
-    """List a step's items; `room` holds them until its next use.
+    """List a step's items; `room` holds them until its next use. Raises KernelError as
+    `list_paged`."""
+    lists = list_paged(rows, page_tokens, heads, tiles)
+    return lists.on_device(room.hold(lists.parts), rows.first_row[-1])
 
-    Raises KernelError for pages that do not cover a sequence, or a tile lower than a group.
-    """
+
+def list_paged(rows: PagedRows, page_tokens: int, heads: Heads, tiles: OpsTiles) -> PagedLists:
+    """A step's items. Raises KernelError for pages that do not cover a sequence, or a tile lower
+    than a group."""
     first_row, start, first_page, pages = (
         np.asarray(a, np.int64) for a in (rows.first_row, rows.start, rows.first_page, rows.pages)
     )
@@ -141,7 +157,7 @@ def build_paged(
     own_page = pages[first_page[sequence] + position // page_tokens]
 
     single = int(np.argmax(counts != 1)) if (counts != 1).any() else len(counts)
-    decode_tile = _tall_enough(tiles.decode, heads.group)
+    decode_tile = tall_enough(tiles.decode, heads.group)
     split = decode_tile.split
     pieces = -(-context[:single] // split)
     which = np.repeat(np.arange(single), pieces)
@@ -156,7 +172,7 @@ def build_paged(
     )
     spans = np.stack([first_row[:single], np.cumsum(pieces) - pieces, pieces], axis=1)
 
-    prefill_tile = _tall_enough(tiles.prefill, heads.group)
+    prefill_tile = tall_enough(tiles.prefill, heads.group)
     high = prefill_tile.rows // heads.group
     pieces = -(-counts[single:] // high)
     which = single + np.repeat(np.arange(len(counts) - single), pieces)
@@ -169,14 +185,12 @@ def build_paged(
     # The longest first: a long tile that starts last would leave the device waiting for it.
     prefill = prefill[np.argsort(-prefill[:, 5], kind="stable")]
 
-    made = room.hold([decode, prefill, spans, pages, np.stack([position, own_page], axis=1)])
-    return PagedWork(
-        decode=made[0],
-        prefill=made[1],
-        spans=made[2],
-        pages=made[3],
-        rows=made[4],
-        row_count=int(first_row[-1]),
+    return PagedLists(
+        decode=decode,
+        prefill=prefill,
+        spans=spans,
+        pages=pages,
+        rows=np.stack([position, own_page], axis=1),
         most_pages=int(pages.max(initial=-1)) + 1,
         most_positions=int(context.max(initial=0)),
         decode_tile=decode_tile,
@@ -318,7 +332,8 @@ def power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
 
-def _tall_enough(tile: AttentionTile, group: int) -> AttentionTile:
+def tall_enough(tile: AttentionTile, group: int) -> AttentionTile:
+    """The tile, with rows for all query heads of a KV head."""
     if tile.rows >= group:
         return tile
     return AttentionTile(power_of_two(group), tile.keys, tile.split, tile.warps, tile.stages)

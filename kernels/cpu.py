@@ -23,7 +23,7 @@ LIBRARY = Path(__file__).with_name("libtenantscope.so")
 # What is called of it. A library of a checkout's older state has the interface and not all of them.
 FUNCTIONS = (
     "ts_attend", "ts_gated", "ts_head", "ts_head_best", "ts_head_best_scratch", "ts_head_scratch",
-    "ts_linear", "ts_lora", "ts_normed", "ts_scratch_bytes",
+    "ts_linear", "ts_lora", "ts_normed", "ts_pack", "ts_scratch_bytes",
 )  # fmt: skip
 DTYPES: Mapping[torch.dtype, int] = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 

@@ -95,7 +95,7 @@ def _declared(function: Any, result: Any, *arguments: Any) -> Any:
 def native_head(weight: torch.Tensor, found: Native | Absent | None = None) -> NativeHead | None:
     """The native head of a weight in 16 bits; None where there is none for it."""
     found = native() if found is None else found
-    if isinstance(found, Absent) or not hasattr(found.functions, "ts_head_best"):
+    if isinstance(found, Absent):
         return None
     is_served = weight.dtype == torch.bfloat16 or (
         weight.dtype == torch.float16 and found.isa >= Isa.AVX2

@@ -122,15 +122,21 @@ class NativeOps:
             self._scratch = torch.empty(needed + needed // 4, dtype=torch.uint8)
         return -(-self._scratch.data_ptr() // 64) * 64, self._scratch
 
-    def weight(self, norm: torch.Tensor) -> int:
-        """The address of a norm's weight as the kernels read it, in float32: itself, or a copy that
-        is made once."""
+    def weight(self, norm: torch.Tensor, size: int) -> int:
+        """The address of a norm's weight [size] as the kernels read it, in float32: itself, or a
+        copy that is made once. Raises ValueError for what is not so many contiguous numbers of a
+        kind that the kernels know."""
+        if norm.dtype not in DTYPES:
+            raise ValueError(
+                f"a norm's weight in {norm.dtype}: it must be one of {', '.join(map(str, DTYPES))}"
+            )
+        own = _address(norm, size)
         if norm.dtype == torch.float32:
-            return norm.data_ptr()
-        kept = self._weights.get(norm.data_ptr())
+            return own
+        kept = self._weights.get(own)
         if kept is None:  # the original is kept as well, or its address might become another's
-            kept = self._weights[norm.data_ptr()] = (norm, norm.float())
-        return kept[1].data_ptr()
+            kept = self._weights[own] = (norm, norm.float())
+        return _address(kept[1], size)
 
     def activations(self, rows: int) -> tuple[torch.Tensor, ...]:
         """Room for normed [rows, hidden], attended [rows, q width] and gated [rows, ff]; the same
@@ -184,7 +190,7 @@ class _NativeStep:
         owner, job = self._owner, self._normed
         job.x = _address(x, self._hidden_size)
         job.added = None if added is None else _address(added, self._hidden_size)
-        job.weight = owner.weight(weight)
+        job.weight = owner.weight(weight, owner.shape.hidden)
         owner.functions.ts_normed(self._normed_at, owner.isa, owner.code)
         return self._h
 
@@ -193,7 +199,8 @@ class _NativeStep:
         job.layer = layer
         job.qkv = _address(qkv, self._qkv_size)
         if norms is not None:
-            job.q_norm, job.k_norm = owner.weight(norms.q), owner.weight(norms.k)
+            size = owner.shape.head_dim
+            job.q_norm, job.k_norm = owner.weight(norms.q, size), owner.weight(norms.k, size)
         owner.functions.ts_attend(owner.arena_at, self._paged_at, self._attend_at)
         return self._attended
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from kernels.errors import KernelError
+from kernels.gpu_room import FixedRoom
 
 BASE = -1  # the slot of rows without an adapter
 ITEM_COLUMNS = 5  # first position in `order`, rows, slot, slice, column tile
@@ -94,43 +95,48 @@ class Capacity:
 
 
 class Buffers:
-    """Room for one `Work`, allocated once: host and device, one copy a step.
+    """Room for the lists of one or more groups of slices, allocated once: host and device, one
+    copy a step. The groups share `order`, for their rows are the same.
 
     A work built into it is launched over the whole capacity, with zero-row items as tail, so that
     a captured CUDA graph replays later steps without dropping segments.
     """
 
-    def __init__(self, capacity: Capacity, device: torch.device | str = "cpu") -> None:
-        self.capacity = capacity
-        size = capacity.rows + ITEM_COLUMNS * (capacity.shrink + capacity.expand)
-        device = torch.device(device)
-        self._host = torch.zeros(size, dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._device = torch.zeros(size, dtype=torch.int32, device=device)
+    def __init__(self, capacities: Sequence[Capacity], device: torch.device | str = "cpu") -> None:
+        self.capacities = tuple(capacities)
+        lists = [n for c in capacities for n in (c.shrink, c.expand)]
+        rest = [np.zeros(max(c.rows for c in capacities), np.int32)]
+        rest += [np.zeros((n, ITEM_COLUMNS), np.int32) for n in lists]
+        self._room = FixedRoom(rest, device)
 
-    def hold(self, work: Work) -> Work:
-        """Copy `work` in; return it as views of this room. Raises KernelError if it is larger."""
-        room = {
-            "rows": (len(work.order), self.capacity.rows),
-            "shrink items": (len(work.shrink), self.capacity.shrink),
-            "expand items": (len(work.expand), self.capacity.expand),
-        }
-        for what, (needed, held) in room.items():
-            if needed > held:
-                raise KernelError(f"the step has {needed} {what}, the buffers hold {held}")
-        self._host.zero_()
-        host, device = self._views(self._host), self._views(self._device)
-        for target, source in zip(host, (work.order, work.shrink, work.expand), strict=True):
-            target[: len(source)] = source
-        # Not non_blocking: the host side is written again next step while a copy could be pending.
-        self._device.copy_(self._host)
-        order, shrink, expand = device
-        return replace(work, order=order, shrink=shrink, expand=expand)
+    def lacks(self, works: Sequence[Work]) -> str | None:
+        """What there is too much of in a step's works, one a group; None where they fit."""
+        for work, capacity in zip(works, self.capacities, strict=True):
+            for what, needed, held in (
+                ("rows", len(work.order), capacity.rows),
+                ("shrink items", len(work.shrink), capacity.shrink),
+                ("expand items", len(work.expand), capacity.expand),
+            ):
+                if needed > held:
+                    return f"the step has {needed} {what}, the buffers hold {held}"
+        return None
 
-    def _views(self, flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        c = self.capacity
-        end = c.rows + ITEM_COLUMNS * c.shrink
-        shrink, expand = flat[c.rows : end], flat[end:]
-        return flat[: c.rows], shrink.view(-1, ITEM_COLUMNS), expand.view(-1, ITEM_COLUMNS)
+    def hold(self, works: Sequence[Work]) -> list[Work]:
+        """Copy a step's works in, one a group; return them as views of this room. Raises
+        KernelError if they are larger."""
+        if (too_much := self.lacks(works)) is not None:
+            raise KernelError(too_much)
+        lists = [part.numpy() for w in works for part in (w.shrink, w.expand)]
+        self._room.fill([works[0].order.numpy(), *lists])
+        return [
+            replace(
+                work,
+                order=self._room.views[0],
+                shrink=self._room.views[1 + 2 * i],
+                expand=self._room.views[2 + 2 * i],
+            )
+            for i, work in enumerate(works)
+        ]
 
 
 def pick_tile(segments: Sequence[Segment]) -> Tile:
@@ -156,31 +162,47 @@ def build_work(
     rank 0 gets no items. `into` reuses preallocated buffers (its device then counts). Raises
     KernelError for an unknown slot, overlapping segments, or more work than the buffers hold.
     """
-    ranks = np.asarray(ranks, np.int64)
-    widths = np.asarray(out_widths, np.int64)
-    if ranks.ndim != 2 or ranks.shape[1] != len(widths):
-        raise KernelError(f"ranks are {ranks.shape}, expected (slots, {len(widths)} slices)")
-    first, rows, slot = _columns(segments, len(ranks))
-    order, chunks = _chunks(first, rows, slot, tile.m)
-    rank = ranks[chunks[:, 2]]
-    shrink_tiles = -(-rank // tile.r)
-    expand_tiles = np.where(rank > 0, -(-widths // tile.n), 0)
-    work = Work(
-        tile=tile,
-        order=torch.from_numpy(order.astype(np.int32)),
-        shrink=torch.from_numpy(_items(chunks, shrink_tiles)),
-        expand=torch.from_numpy(_items(chunks, expand_tiles)),
-        x_rows=int((first + rows).max(initial=0)),
-        ranks=ranks,
-    )
+    [work] = build_works(segments, [(ranks, out_widths)], tile)
     if into is not None:
-        return into.hold(work)
+        return into.hold([work])[0]
     return replace(
         work,
         order=work.order.to(device),
         shrink=work.shrink.to(device),
         expand=work.expand.to(device),
     )
+
+
+def build_works(
+    segments: Sequence[Segment],
+    groups: Sequence[tuple[np.ndarray, Sequence[int]]],
+    tile: Tile = DECODE,
+) -> list[Work]:
+    """The work lists of one step, one a group (ranks, out_widths) of slices, in host memory; they
+    share `order`. As `build_work`."""
+    parts = [(np.asarray(r, np.int64), np.asarray(w, np.int64)) for r, w in groups]
+    for ranks, widths in parts:
+        if ranks.ndim != 2 or ranks.shape[1] != len(widths):
+            raise KernelError(f"ranks are {ranks.shape}, expected (slots, {len(widths)} slices)")
+    first, rows, slot = _columns(segments, min(len(ranks) for ranks, _ in parts))
+    places, chunks = _chunks(first, rows, slot, tile.m)
+    order = torch.from_numpy(places.astype(np.int32))
+    x_rows = int((first + rows).max(initial=0))
+    works = []
+    for ranks, widths in parts:
+        rank = ranks[chunks[:, 2]]
+        expand_tiles = np.where(rank > 0, -(-widths // tile.n), 0)
+        works.append(
+            Work(
+                tile=tile,
+                order=order,
+                shrink=torch.from_numpy(_items(chunks, -(-rank // tile.r))),
+                expand=torch.from_numpy(_items(chunks, expand_tiles)),
+                x_rows=x_rows,
+                ranks=ranks,
+            )
+        )
+    return works
 
 
 def _columns(segments: Sequence[Segment], slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,6 +6,8 @@ live, is `StepOps`; which rows carry which adapter is `StepLora`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
@@ -20,6 +22,10 @@ from engine.model.tensor_names import (
     layer_prefix,
 )
 from kernels.backend import GROUPS, HeadNorms, StepLora, StepOps
+
+# The linears that write to the residual stream: where a model is cut into ranks, each has a part of
+# their inputs, and their outputs are partial sums.
+_SUMMED = frozenset({"o", "down"})
 
 
 class _Layer:
@@ -40,8 +46,12 @@ class _Layer:
 class Decoder:
     """All layers of a model, without the output head."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(
+        self, model: LoadedModel, join: Callable[[torch.Tensor], None] | None = None
+    ) -> None:
+        """`join`: of one rank's part of a model, sums a tensor over all ranks, in place."""
         self.config = model.config
+        self._join = join
         self._embedding = model.weights[EMBEDDING]
         self._norm = model.weights[NORM]
         self._layers = [_Layer(model, i) for i in range(model.config.layers)]
@@ -70,11 +80,12 @@ class Decoder:
         ending = x[last] if added is None else x[last] + added[last]
         return F.rms_norm(ending, (c.hidden,), self._norm, c.norm_eps)
 
-    @staticmethod
     def _linear(
-        layer: _Layer, index: int, group: str, x: torch.Tensor, lora: StepLora | None
+        self, layer: _Layer, index: int, group: str, x: torch.Tensor, lora: StepLora | None
     ) -> torch.Tensor:
         y = layer.linears[group](x)
         if lora is not None:
             lora.apply(index, group, x, y)
+        if self._join is not None and group in _SUMMED:
+            self._join(y)  # base and LoRA at once
         return y

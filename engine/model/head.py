@@ -24,6 +24,7 @@ _NEAR = 2.0**-5
 _BLOCK = 512
 _MOST_NEAR = 64  # candidates a row, on average
 _ROWS = 64  # of whole logits at once: what bounds the buffer
+_EXACT_ROWS = 8  # of logits in float64 at once
 _WEIGHT_ROWS = 2048  # of a bfloat16 weight made float32 at once: they stay in the core's cache
 
 
@@ -99,9 +100,7 @@ class OutputHead:
         self, hidden: torch.Tensor, draws: Sequence[Draw], moved: Sequence[Moved | None]
     ) -> list[int | None]:
         """By each row's whole logits; the greedy ones come first."""
-        if len(self._room) < len(hidden):
-            self._room = hidden.new_empty(len(hidden), len(self._weight))
-        logits = self.logits(hidden, self._room[: len(hidden)])
+        logits = self._whole(hidden)
         move(logits, moved)
         largest = logits.amax(-1)
         finite = torch.isfinite(largest).tolist()
@@ -118,14 +117,20 @@ class OutputHead:
 
         hidden: float32 [rows, hidden], finite; one token and one count a row.
         """
-        told = torch.log_softmax(self.logits(hidden).double(), -1)
-        own = told.gather(-1, torch.tensor(tokens, device=told.device)[:, None])[:, 0].tolist()
-        most = min(max(counts), told.shape[-1])
-        values, ids = told.topk(most, -1)
-        return [
-            TokenLogprobs(mine, tuple(zip(row[:n], ps[:n], strict=True)))
-            for mine, row, ps, n in zip(own, ids.tolist(), values.tolist(), counts, strict=True)
-        ]
+        told: list[TokenLogprobs] = []
+        for first in range(0, len(hidden), _ROWS):
+            logits = self._whole(hidden[first : first + _ROWS])
+            for start in range(0, len(logits), _EXACT_ROWS):
+                some = logits[start : start + _EXACT_ROWS]
+                rows = slice(first + start, first + start + len(some))
+                told += _logprobs_of(some, tokens[rows], counts[rows])
+        return told
+
+    def _whole(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits of at most `_ROWS` rows, in the buffer."""
+        if len(self._room) < len(hidden):
+            self._room = hidden.new_empty(len(hidden), len(self._weight))
+        return self.logits(hidden, self._room[: len(hidden)])
 
     def _likeliest(self, hidden: torch.Tensor) -> list[int | None]:
         """The greedy choice of each row; None where it is not finite."""
@@ -134,6 +139,13 @@ class OutputHead:
             values, ids = found
             sound = torch.isfinite(values).tolist()
             return [t if ok else None for t, ok in zip(ids.tolist(), sound, strict=True)]
+        tokens: list[int | None] = []
+        for first in range(0, len(hidden), _ROWS):
+            tokens += self._scored(hidden[first : first + _ROWS])
+        return tokens
+
+    def _scored(self, hidden: torch.Tensor) -> list[int | None]:
+        """As `_likeliest`, of at most `_ROWS` rows."""
         assert self._linear is not None
         scores = self._linear(hidden.to(self._weight.dtype))
         # The largest value is NaN or infinite when any value is NaN or +inf: one cheap pass.
@@ -151,7 +163,7 @@ class OutputHead:
         near = (best - (best.abs() * _NEAR + _NEAR)).to(scores.dtype)
         rows, ids = _at_least(scores, near)
         if len(rows) > _MOST_NEAR * len(scores):  # flat logits: scoring all is the cheaper way
-            return list(self.logits(hidden).argmax(-1).tolist())
+            return list(self._whole(hidden).argmax(-1).tolist())
         exact = (hidden[rows] * self._weight[ids].float()).sum(-1)
         tokens = [0] * len(scores)
         top = [float("-inf")] * len(scores)
@@ -159,6 +171,18 @@ class OutputHead:
             if score > top[row]:
                 top[row], tokens[row] = score, token
         return tokens
+
+
+def _logprobs_of(logits: torch.Tensor, tokens: list[int], counts: list[int]) -> list[TokenLogprobs]:
+    """See `OutputHead.logprobs`."""
+    told = torch.log_softmax(logits.double(), -1)
+    own = told.gather(-1, torch.tensor(tokens, device=told.device)[:, None])[:, 0].tolist()
+    most = min(max(counts), told.shape[-1])
+    values, ids = told.topk(most, -1)
+    return [
+        TokenLogprobs(mine, tuple(zip(row[:n], ps[:n], strict=True)))
+        for mine, row, ps, n in zip(own, ids.tolist(), values.tolist(), counts, strict=True)
+    ]
 
 
 def _at_least(scores: torch.Tensor, floor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,16 +1,17 @@
 """Reads a PEFT LoRA folder, checks it against the base model, and packs it for the arena.
 
 Nothing of a folder is executed: safetensors and JSON only, and only those two files are opened.
-All that names and shapes can tell is checked before any data is read. The arithmetic is numpy's, on
-one thread: it runs beside the step, whose cores torch's own thread pool would take.
+All that names and shapes can tell is checked before any data is read. The arithmetic is one
+thread's: it runs beside the step, whose cores torch's own thread pool would take.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,29 @@ import numpy as np
 
 from engine.errors import AdapterError
 from engine.memory.packing import Layout, lay_out, padded_row_bytes
+from engine.model.adapter_again import Recipe, read_natively, stamps_of
 from engine.model.adapter_folder import WEIGHTS_FILE, shown
+from engine.model.adapter_image import Idle, is_idle, pack, type_name
 from engine.model.config import ModelConfig
 from engine.model.made_adapters import make_adapter
 from engine.model.peft_config import read_config
 from engine.model.peft_tensors import Pair, oddities, plan_pairs
-from engine.model.safetensors_file import TensorFile, open_tensors
+from engine.model.safetensors_file import open_tensors
 
 if TYPE_CHECKING:  # a look at a folder needs no torch, and starts in a tenth of the time
     import torch
 
-__all__ = ["AdapterWeights", "BlockSpec", "make_adapter", "read_adapter"]
+__all__ = [
+    "AdapterWeights",
+    "BlockSpec",
+    "is_idle",
+    "make_adapter",
+    "read_adapter",
+    "read_new",
+    "type_name",
+]
+
+_SHAPES = 64  # of adapters whose layout is kept: the adapters of one base model have few
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +89,47 @@ def read_adapter(
     Raises AdapterError naming the folder and the cause. The base model's `config` decides shapes;
     `dtype` is the arena's (float32, float16 or bfloat16); `page_bytes` its page.
     """
+    return read_new(folder, config, dtype, page_bytes)[0]
+
+
+def read_new(
+    folder: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    page_bytes: int,
+    wall_s: Callable[[], float] = time.time,
+) -> tuple[AdapterWeights, Recipe | None]:
+    """As `read_adapter`, with the way to read the same again (`engine.model.adapter_again`); None
+    where there is no native library, or the files are so new that a change might not show.
+    `wall_s`: Unix time."""
     with naming(folder):
+        stamps = stamps_of(folder)
         options = read_config(folder)
         with open_tensors(folder, WEIGHTS_FILE) as file:
             pairs = plan_pairs(file.tensors, options, config)
             odd = [*options.warnings, *oddities(pairs, options, config.layers)]
-            return _pack(file, pairs, odd, dtype, page_bytes, options.synthetic)
+            blocks, layout = _laid_out(block_specs(pairs, dtype.itemsize), page_bytes)
+
+            def told(image: np.ndarray, key: str, idle: Idle) -> AdapterWeights:
+                return AdapterWeights(
+                    key=key,
+                    rank=max(s.rank for s in blocks),
+                    device_bytes=sum(s.rank * s.row_bytes for s in blocks),
+                    blocks=blocks,
+                    layout=layout,
+                    image=image,
+                    dtype=dtype,
+                    synthetic=options.synthetic,
+                    warnings=(*odd, *nothing_done(idle, len(pairs))),
+                )
+
+            if stamps is not None and stamps.settled(wall_s()):
+                read = read_natively(file, pairs, blocks, layout, dtype, page_bytes)
+                if read is not None and stamps_of(folder) == stamps:
+                    weights = told(read.image, read.key, read.idle)
+                    bare = replace(weights, image=np.empty((0, page_bytes), np.uint8))
+                    return weights, Recipe(stamps, read.job, read.checksum, bare)
+            return told(*pack(file, pairs, blocks, layout, dtype, page_bytes)), None
 
 
 @contextmanager
@@ -112,6 +160,14 @@ def place_blocks(specs: Sequence[BlockSpec], page_bytes: int) -> Layout:
         raise AdapterError(str(e)) from None
 
 
+@lru_cache(maxsize=_SHAPES)
+def _laid_out(
+    specs: tuple[BlockSpec, ...], page_bytes: int
+) -> tuple[tuple[BlockSpec, ...], Layout]:
+    """Blocks and where they lie, the same objects for adapters of the same shape: hundreds each."""
+    return specs, place_blocks(specs, page_bytes)
+
+
 def nothing_done(idle: Sequence[tuple[int, str]], of: int) -> list[str]:
     """A warning for the linears whose A or B is all zeros."""
     if len(idle) == of:
@@ -126,85 +182,3 @@ def nothing_done(idle: Sequence[tuple[int, str]], of: int) -> list[str]:
             f"is layer {layer} {module}"
         ]
     return []
-
-
-def is_idle(a: np.ndarray, b: np.ndarray, scale: float) -> bool:
-    """Whether the product is zero because one side is."""
-    return scale == 0 or not a.any() or not b.any()
-
-
-def type_name(dtype: torch.dtype) -> str:
-    """`float32`, `float16` or `bfloat16`."""
-    return str(dtype).removeprefix("torch.")
-
-
-def _pack(
-    file: TensorFile,
-    pairs: Sequence[Pair],
-    odd: list[str],
-    dtype: torch.dtype,
-    page_bytes: int,
-    synthetic: bool,
-) -> AdapterWeights:
-    specs = block_specs(pairs, dtype.itemsize)
-    layout = place_blocks(specs, page_bytes)
-    image = np.zeros((layout.pages, page_bytes), dtype=np.uint8)
-    spans: dict[int, list[int]] = {}
-    for at, span in enumerate(layout.spans):
-        spans.setdefault(span.block, []).append(at)
-    digest = hashlib.sha256()
-    idle = []
-    for i, p in enumerate(pairs):
-        a, b = file.read(p.a), file.read(p.b)
-        if is_idle(a, b, p.scale):
-            idle.append((p.layer, p.module))
-        shapes = f"{list(a.shape)} {list(b.shape)}"
-        digest.update(f"{p.layer} {p.module} {shapes} {p.scale!r}\n".encode())
-        digest.update(np.ascontiguousarray(a).data)
-        digest.update(np.ascontiguousarray(b).data)
-        with np.errstate(over="ignore", invalid="ignore"):  # `_cast` finds what overflows
-            scaled = b.T * np.float32(p.scale)
-        for side, matrix in enumerate((a, scaled)):
-            block = 2 * i + side
-            cast = _cast(matrix, dtype)
-            if cast is None:
-                raise AdapterError(
-                    f"layer {p.layer} {p.module} lora_{'AB'[side]} overflows "
-                    f"{type_name(dtype)}"
-                    f"{f' once scaled by {p.scale:g}' if side else ''}"
-                )
-            raw = cast.view(np.uint8)
-            row_bytes = specs[block].row_bytes
-            for span in (layout.spans[at] for at in spans[block]):
-                end = span.offset + span.rows * row_bytes
-                target = image[span.page, span.offset : end].reshape(span.rows, row_bytes)
-                target[:, : raw.shape[1]] = raw[span.first_row : span.first_row + span.rows]
-    return AdapterWeights(
-        key=digest.hexdigest(),
-        rank=max(s.rank for s in specs),
-        device_bytes=sum(s.rank * s.row_bytes for s in specs),
-        blocks=specs,
-        layout=layout,
-        image=image,
-        dtype=dtype,
-        synthetic=synthetic,
-        warnings=(*odd, *nothing_done(idle, len(pairs))),
-    )
-
-
-def _cast(matrix: np.ndarray, dtype: torch.dtype) -> np.ndarray | None:
-    """Contiguous rows in `dtype` (bfloat16 as its bits); None when a value leaves its range."""
-    kind = type_name(dtype)
-    full = np.ascontiguousarray(matrix, dtype=np.float32)
-    if not np.isfinite(full).all():
-        return None
-    if kind == "float32":
-        return full
-    if kind == "float16":
-        with np.errstate(over="ignore"):
-            half = full.astype(np.float16)
-        return half if np.isfinite(half).all() else None
-    bits = full.view(np.uint32)
-    # Round to nearest, ties to even, as torch does.
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return None if ((rounded & 0x7F80) == 0x7F80).any() else rounded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,12 @@ def make_adapter(
             "with room"
         ) from None
     return folder
+
+
+def shape_key(config: ModelConfig) -> str:
+    """The same for models whose adapters are the same, by all that `make_adapter` takes of them."""
+    shapes = [config.layers, *(config.module_shape(m) for m in MODULES)]
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
 
 
 def _tensors(

@@ -42,28 +42,33 @@ class TensorAt:
 
 
 class TensorFile:
-    """An open file. `tensors` by name, as the header has them."""
+    """An open file, by its descriptor `fd`. `tensors` by name, as the header has them."""
 
     def __init__(self, fd: int, name: str, tensors: Mapping[str, TensorAt]) -> None:
-        self._fd = fd
+        self.fd = fd
         self._name = name
         self.tensors = tensors
 
     def read(self, at: TensorAt) -> np.ndarray:
+        """As `floats`. Raises AdapterError also when it holds NaN or infinite values."""
+        full = self.floats(at)
+        if not np.isfinite(full).all():
+            raise AdapterError(
+                f"{shown(at.name)} holds NaN or infinite values: its training diverged, or the "
+                "file is damaged; save an earlier checkpoint"
+            )
+        return full
+
+    def floats(self, at: TensorAt) -> np.ndarray:
         """The tensor in float32, exact for the three types there are. Raises AdapterError when the
-        file is shorter than it was, or holds NaN or infinite values there."""
-        raw = read_at(self._fd, self._name, at.begin, at.size)
+        file is shorter than it was."""
+        raw = read_at(self.fd, self._name, at.begin, at.size)
         if at.dtype == "BF16":
             bits = np.frombuffer(raw, dtype="<u2").astype(np.uint32) << 16
             full = bits.view(np.float32)
         else:
             stored = np.frombuffer(raw, dtype="<f4" if at.dtype == "F32" else "<f2")
             full = stored.astype(np.float32, copy=False)
-        if not np.isfinite(full).all():
-            raise AdapterError(
-                f"{shown(at.name)} holds NaN or infinite values: its training diverged, or the "
-                "file is damaged; save an earlier checkpoint"
-            )
         return full.reshape(at.shape)
 
 

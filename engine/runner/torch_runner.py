@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -22,36 +24,53 @@ from engine.runner.batch import StepBatch, build_batch
 from engine.runner.next_tokens import NextTokens
 from engine.runner.ops import best_ops
 from engine.scheduling.plan import HostAdapter, Segment, StepOutcome, StepPlan
-from kernels.backend import AdapterBlocks, Block, LoraBackend
+from kernels.backend import AdapterBlocks, Block, LoraBackend, OpsBackend
 from kernels.cpu_lora import best_lora
 
 __all__ = ["TorchRunner", "kv_page_bytes"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computed:
+    """A step's rows, and float32 [segments, hidden]: each segment's last row, in the batch's
+    order."""
+
+    batch: StepBatch
+    hidden: torch.Tensor
 
 
 class TorchRunner:
     """A model on an arena of `pages` pages (`Runner` and `AdapterDevice`)."""
 
     def __init__(
-        self, model: LoadedModel, pages: int, page_tokens: int, lora: LoraBackend | None = None
+        self,
+        model: LoadedModel,
+        pages: int,
+        page_tokens: int,
+        lora: LoraBackend | None = None,
+        join: Callable[[torch.Tensor], None] | None = None,
     ) -> None:
-        """`lora` computes the adapters, by default the fastest here. Raises ConfigError as
-        `Arena`."""
+        """`lora` computes the adapters, by default the fastest here. `join`: the model is one
+        rank's part of a whole (see `Decoder`). Raises ConfigError as `Arena`."""
         self.model = model
-        self.arena = Arena(model.config, pages, page_tokens, model.dtype)
-        self._decoder = Decoder(model)
-        self._ops, ops_said = best_ops(model.config, self.arena)
-        self._head = OutputHead(model)
-        self._next = NextTokens(self._head)
-        shapes = {m: model.config.module_shape(m) for m in MODULES}
-        said = f"LoRA: {type(lora).__name__}"
-        if lora is None:
-            lora, said = best_lora(model.config.layers, shapes, model.dtype)
-        self._lora = lora
-        # What computes, a sentence each: for whoever starts the engine.
-        self.kernels: tuple[str, ...] = (said, ops_said)
+        self.arena, self._ops, self._lora, self.kernels = self._backends(pages, page_tokens, lora)
+        self._decoder = Decoder(model, join)
         self._resident: dict[str, AdapterBlocks] = {}
         self._resident_lock = threading.Lock()
         self._generations = itertools.count(1)
+
+    def _backends(
+        self, pages: int, page_tokens: int, lora: LoraBackend | None
+    ) -> tuple[Arena, OpsBackend, LoraBackend, tuple[str, ...]]:
+        """What computes, and a sentence each about it: for whoever starts the engine."""
+        model = self.model
+        arena = Arena(model.config, pages, page_tokens, model.dtype)
+        ops, ops_said = best_ops(model.config, arena)
+        said = f"LoRA: {type(lora).__name__}"
+        if lora is None:
+            shapes = {m: model.config.module_shape(m) for m in MODULES}
+            lora, said = best_lora(model.config.layers, shapes, model.dtype)
+        return arena, ops, lora, (said, ops_said)
 
     @property
     def page_bytes(self) -> int:
@@ -73,6 +92,13 @@ class TorchRunner:
     def copy_in(self, adapter: HostAdapter, pages: Sequence[int]) -> None:
         """Copy a packed adapter into `pages` and make it usable. Safe beside `execute`, on pages
         nobody else holds. Raises ConfigError when it was packed for another arena."""
+        weights = self._fitting(adapter, pages)
+        for page, data in zip(pages, weights.image, strict=True):
+            self.arena.load(page, data)
+        self._publish(weights, pages)
+
+    def _fitting(self, adapter: HostAdapter, pages: Sequence[int]) -> AdapterWeights:
+        """The adapter, where it can be copied into these pages."""
         if not isinstance(adapter, AdapterWeights):
             raise ConfigError(f"{type(adapter).__name__} was not made by read_adapter")
         if adapter.image.shape[1] != self.page_bytes or adapter.dtype != self.model.dtype:
@@ -85,8 +111,10 @@ class TorchRunner:
                 f"adapter {adapter.key[:12]} needs {adapter.pages} pages of 0..{self.pages - 1}, "
                 f"was given {list(pages)[:8]} ({len(pages)})"
             )
-        for page, data in zip(pages, adapter.image, strict=True):
-            self.arena.load(page, data)
+        return adapter
+
+    def _publish(self, adapter: AdapterWeights, pages: Sequence[int]) -> None:
+        """From the next step on it is there, in these pages."""
         blocks = self._views(adapter, pages)
         made = AdapterBlocks(adapter.key, next(self._generations), adapter.rank, blocks)
         self._lora.adopt(made)
@@ -99,10 +127,46 @@ class TorchRunner:
             self._resident.pop(key, None)
         self._lora.forget(key)
 
+    @cached_property
+    def _head(self) -> OutputHead:
+        """Made at the first step, a warm-up's: a rank that chooses no tokens never needs one."""
+        return OutputHead(self.model)
+
+    @cached_property
+    def _next(self) -> NextTokens:
+        return NextTokens(self._head)
+
     def execute(self, plan: StepPlan) -> StepOutcome:
         """Compute a step. Segments that cannot be computed are named in `failed`, alone."""
+        resident = self._snapshot()
+        segments, failed = self._sifted(plan, resident)
+        if not segments:
+            return StepOutcome({}, failed)
+        with torch.inference_mode():
+            return self._answer(Computed(*self._hidden(segments, resident)), failed)
+
+    def sift(self, plan: StepPlan) -> tuple[list[Segment], dict[str, str]]:
+        """Those that can be computed, and why the others cannot, by request."""
+        return self._sifted(plan, self._snapshot())
+
+    def compute(self, segments: Sequence[Segment]) -> Computed:
+        """All layers over segments that `sift` let through; nothing is chosen."""
+        with torch.inference_mode():
+            return Computed(*self._hidden(segments, self._snapshot()))
+
+    def answer(self, computed: Computed, failed: dict[str, str]) -> StepOutcome:
+        """The next tokens; whose row is not sound joins `failed`."""
+        with torch.inference_mode():
+            return self._answer(computed, failed)
+
+    def _snapshot(self) -> dict[str, AdapterBlocks]:
+        """The adapters that are there now: another thread may bring one in meanwhile."""
         with self._resident_lock:
-            resident = dict(self._resident)
+            return dict(self._resident)
+
+    def _sifted(
+        self, plan: StepPlan, resident: dict[str, AdapterBlocks]
+    ) -> tuple[list[Segment], dict[str, str]]:
         failed: dict[str, str] = {}
         segments: list[Segment] = []
         for s in plan.segments:
@@ -111,27 +175,29 @@ class TorchRunner:
                 segments.append(s)
             else:
                 failed[s.request_id] = reason
-        if not segments:
-            return StepOutcome({}, failed)
-        with torch.inference_mode():
-            batch, hidden = self._hidden(segments, resident)
-            tokens = self._next.choose(batch.segments, hidden, failed)
-            logprobs = self._next.logprobs(batch.segments, hidden, tokens)
+        return segments, failed
+
+    def _answer(self, computed: Computed, failed: dict[str, str]) -> StepOutcome:
+        segments, hidden = computed.batch.segments, computed.hidden
+        tokens = self._next.choose(segments, hidden, failed)
+        logprobs = self._next.logprobs(segments, hidden, tokens)
         return StepOutcome(tokens, failed, logprobs)
 
     def logits(self, plan: StepPlan) -> dict[str, torch.Tensor]:
         """Execute, but return each segment's last float32 logits [vocab] by request: for tests
         and measurements. Raises ValueError for a segment that `execute` would name as failed: the
         kernels write where they are told."""
-        with self._resident_lock:
-            resident = dict(self._resident)
-        for s in plan.segments:
-            if (why := self._refusal(s, resident)) is not None:
-                raise ValueError(f"request {s.request_id}: {why}")
+        segments, failed = self.sift(plan)
+        if failed:
+            name, why = next(iter(failed.items()))
+            raise ValueError(f"request {name}: {why}")
+        return self.logits_from(self.compute(segments))
+
+    def logits_from(self, computed: Computed) -> dict[str, torch.Tensor]:
+        """As `logits`, of a step that was computed."""
         with torch.inference_mode():
-            batch, hidden = self._hidden(plan.segments, resident)
-            rows = self._head.logits(hidden)
-            return {s.request_id: row for s, row in zip(batch.segments, rows, strict=True)}
+            rows = self._head.logits(computed.hidden)
+        return {s.request_id: row for s, row in zip(computed.batch.segments, rows, strict=True)}
 
     def _hidden(
         self, segments: Sequence[Segment], resident: dict[str, AdapterBlocks]

@@ -11,8 +11,8 @@
 namespace {
 
 constexpr int64_t BLOCK_KEYS = 64;
-// Rows of a tile: queries that are computed together.
-constexpr int64_t TILE = 16;
+// Queries that are computed together: the rows of a tile.
+constexpr int64_t ABREAST = 16;
 // Floats of the O of a task: a share of the second-level cache.
 constexpr int64_t TASK_FLOATS = 65536;
 
@@ -21,8 +21,8 @@ inline int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to
 // Queries of a task, by the length of the chunk they belong to.
 inline int64_t block_queries(const TsArena &a, int64_t count) {
     const int64_t fit = TASK_FLOATS / (a.heads / a.kv_heads * rounded_up(a.head_dim, 16));
-    const int64_t most = fit >= 128 ? 128 : fit >= 64 ? 64 : fit >= 32 ? 32 : TILE;
-    return count < 4 * most && most > TILE ? most / 2 : most;
+    const int64_t most = fit >= 128 ? 128 : fit >= 64 ? 64 : fit >= 32 ? 32 : ABREAST;
+    return count < 4 * most && most > ABREAST ? most / 2 : most;
 }
 
 // C [rows, n] = (add ? C : 0) + A [rows, depth] · B [depth, n], one fused multiply-add after
@@ -66,8 +66,8 @@ inline void matrix_product(int64_t rows, const float *a, int64_t lda, const floa
     for (; i < n; i += W) product_rows<1>(rows, a, lda, b + i, ldb, c + i, ldc, depth, add);
 }
 
-// The products of a task in float32. Layouts: queries [TILE rows, dim], keys [dim, BLOCK_KEYS],
-// values [BLOCK_KEYS, value_width], weights [TILE, BLOCK_KEYS].
+// The products of a task in float32. Layouts: queries [ABREAST, dim], keys [dim, BLOCK_KEYS],
+// values [BLOCK_KEYS, value_width], weights [ABREAST, BLOCK_KEYS].
 template <class T>
 struct Floats {
     static int64_t query_width(int64_t dim) { return dim; }
@@ -128,8 +128,8 @@ struct Room {
             64);
         values = rounded_up(keys + P::key_bytes(dim), 64);
         scores = rounded_up(values + P::value_bytes(dim), 64);
-        weights = scores + 4 * TILE * BLOCK_KEYS;
-        o = weights + 2 * TILE * BLOCK_KEYS;
+        weights = scores + 4 * ABREAST * BLOCK_KEYS;
+        o = weights + 2 * ABREAST * BLOCK_KEYS;
         most = o + 4 * rows * P::value_width(dim);
         total = rounded_up(most + 4 * rows, 64);
         end = rounded_up(total + 4 * rows * W, 64);
@@ -146,7 +146,7 @@ void soften(int64_t rows, float *s, char *weights, int64_t seen, float scale, fl
         return static_cast<int>(n < 0 ? 0 : n < BLOCK_KEYS ? n : BLOCK_KEYS);
     };
     const Weight<T> weight_of(scale);
-    float before[TILE];
+    float before[ABREAST];
     for (int64_t r = 0; r < rows; ++r) {
         float *row = s + r * BLOCK_KEYS;
         const int valid = valid_of(r);
@@ -187,7 +187,8 @@ void soften(int64_t rows, float *s, char *weights, int64_t seen, float scale, fl
 template <class P, class T>
 void prefill_block(const TsArena &a, const Keys<T> &keys, const T *q, int64_t q_width, T *out,
                    int64_t start, int64_t first, int64_t count, int64_t kv_head, char *room) {
-    const int64_t group = a.heads / a.kv_heads, dim = a.head_dim, block = rounded_up(count, TILE);
+    const int64_t group = a.heads / a.kv_heads, dim = a.head_dim;
+    const int64_t block = rounded_up(count, ABREAST);
     const Room<P> at(a, block);
     const int64_t q_step = P::query_width(dim), width = P::value_width(dim);
     auto *queries = reinterpret_cast<typename P::Query *>(room + at.queries);
@@ -216,8 +217,8 @@ void prefill_block(const TsArena &a, const Keys<T> &keys, const T *q, int64_t q_
         P::pack_keys(key, n, dim, room + at.keys);
         P::pack_values(value, n, dim, room + at.values);
         for (int64_t g = 0; g < group; ++g) {
-            for (int64_t t = 0; t < count; t += TILE) {
-                const int64_t rows = count - t < TILE ? count - t : TILE, row = g * block + t;
+            for (int64_t t = 0; t < count; t += ABREAST) {
+                const int64_t rows = count - t < ABREAST ? count - t : ABREAST, row = g * block + t;
                 // Keys of this block that the tile's first row, and its last, may see.
                 const int64_t seen = start + first + t + 1 - from;
                 if (seen + rows - 1 <= 0) continue;

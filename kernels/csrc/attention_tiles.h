@@ -4,11 +4,9 @@
 #pragma once
 
 #include "attention_prefill.h"
+#include "tiles.h"
 
 namespace {
-
-// Compilers' tile loads do not say which memory they read: what is to be read is written before.
-inline void written() { asm volatile("" ::: "memory"); }
 
 struct Tiles {
     using Query = uint16_t;
@@ -18,25 +16,11 @@ struct Tiles {
     static int64_t key_bytes(int64_t dim) { return 2 * query_width(dim) * BLOCK_KEYS; }
     static int64_t value_bytes(int64_t dim) { return 2 * value_width(dim) * BLOCK_KEYS; }
 
-    // Eight tiles of 16 rows of 64 bytes. What was set up before is put back: other libraries keep
-    // theirs from call to call.
     static void begin(char saved[64]) {
-        struct {
-            uint8_t palette, start_row, reserved[14];
-            uint16_t row_bytes[16];
-            uint8_t rows[16];
-        } shape = {};
-        shape.palette = 1;
-        for (int i = 0; i < 8; ++i) {
-            shape.row_bytes[i] = 64;
-            shape.rows[i] = 16;
-        }
-        _tile_storeconfig(saved);
-        // Compilers' tile loads do not say all of what they read: it is written before this.
-        asm volatile("" ::: "memory");
-        _tile_loadconfig(&shape);
+        keep_tiles(saved);
+        shape_tiles();
     }
-    static void end(const char saved[64]) { _tile_loadconfig(saved); }
+    static void end(const char saved[64]) { put_tiles_back(saved); }
 
     static void pack_query(const bf16 *from, int64_t dim, uint16_t *to) {
         memcpy(to, from, static_cast<size_t>(dim) * 2);  // what follows is zero already

@@ -1,35 +1,15 @@
-// The element-wise ops of a step, for the instruction set of `fused_simd.h`: RMSNorm with the
+// The element-wise ops of a step, for the instruction set of `simd.h`: RMSNorm with the
 // residual add, SiLU times up, norm and rotation of heads. One row a call; who runs which row is
 // decided in `attention_body.h` and below.
 #pragma once
 
 #include "attention_api.h"
-#include "fused_simd.h"
+#include "exponential.h"
 
 namespace {
 
 // Rows x width below which a second thread costs more than it brings.
 constexpr int64_t ALONE_BELOW = 8192;
-
-// Calls each(first, count) on vectors of W elements over n, the last one shorter.
-template <class Each>
-inline void over(int64_t n, Each each) {
-    int64_t i = 0;
-    for (; i + W <= n; i += W) each(i, W);
-    if (i < n) each(i, static_cast<int>(n - i));
-}
-template <class T>
-inline vf take(const T *p, int n) {
-    return n == W ? load(p) : load_some(p, n);
-}
-template <class T>
-inline void put(T *p, vf v, int n) {
-    if (n == W) {
-        store(p, v);
-    } else {
-        store_some(p, v, n);
-    }
-}
 
 template <class T>
 void normed_row(float *x, const T *added, const float *weight, int64_t width, float eps, T *out) {

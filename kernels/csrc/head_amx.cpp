@@ -4,29 +4,22 @@
 // A tile holds 16 rows of 64 bytes. w's rows are the first operand; the second wants two neighbours
 // in K side by side in a lane, so x is packed so, once a call. 32 rows of w are multiplied with 32
 // of x at a time: four tiles of sums.
-#include <immintrin.h>
 #include <omp.h>
 #include <string.h>
 
 #include "head.h"
-#include "lora.h"
+#include "tiles.h"
 
 namespace {
 
-constexpr int64_t TILE = 16;
-constexpr int64_t DEEP = 32;   // bf16 of a tile's row
 constexpr int64_t PARTS = 3;   // 24 bits of x, 8 a part
-constexpr int64_t BYTES = 1024;
 constexpr int64_t BLOCK = 32;  // rows of w, and of x, at a time
-
-// Compilers' tile loads do not say which memory they read: what is to be read is written before this.
-static inline void written() { asm volatile("" ::: "memory"); }
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Tiles of x for rows r .. r + 16: by K, then by part. Rows beyond the last are zeros.
 static void pack(const TsHead &h, int64_t r, char *packed) {
-    for (int64_t k = 0; k < h.width; k += DEEP, packed += PARTS * 2 * BYTES) {
+    for (int64_t k = 0; k < h.width; k += DEEP, packed += PARTS * 2 * TILE_BYTES) {
         for (int64_t row = r; row < r + TILE; row++) {
             uint16_t *put = (uint16_t *)packed + 2 * (row - r);
             for (int64_t i = 0; i < DEEP; i++) {
@@ -34,7 +27,7 @@ static void pack(const TsHead &h, int64_t r, char *packed) {
                 for (int64_t part = 0; part < PARTS; part++) {
                     uint32_t bits;
                     memcpy(&bits, &left, sizeof bits);
-                    put[part * BYTES + (i / 2) * DEEP + i % 2] = (uint16_t)(bits >> 16);
+                    put[part * TILE_BYTES + (i / 2) * DEEP + i % 2] = (uint16_t)(bits >> 16);
                     bits &= 0xffff0000u;
                     float taken;
                     memcpy(&taken, &bits, sizeof taken);
@@ -53,7 +46,7 @@ static inline void multiply(const TsHead &h, const char *w, const char *x, bool 
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t k = 0; k < stride; k += 2 * DEEP, x += PARTS * 2 * BYTES) {
+    for (int64_t k = 0; k < stride; k += 2 * DEEP, x += PARTS * 2 * TILE_BYTES) {
         // w is read once, in order, by 32 rows at a time: too many streams for the CPU to foresee.
         if (ahead)
             for (int64_t i = 0; i < BLOCK; i++)
@@ -61,11 +54,11 @@ static inline void multiply(const TsHead &h, const char *w, const char *x, bool 
         _tile_loadd(4, w + k, stride);
         _tile_loadd(5, w + k + TILE * stride, stride);
         for (int64_t part = 0; part < PARTS; part++) {
-            _tile_loadd(6, x + 2 * part * BYTES, 64);
+            _tile_loadd(6, x + 2 * part * TILE_BYTES, 64);
             _tile_dpbf16ps(0, 4, 6);
             _tile_dpbf16ps(2, 5, 6);
             if (BOTH) {
-                _tile_loadd(7, x + (2 * part + 1) * BYTES, 64);
+                _tile_loadd(7, x + (2 * part + 1) * TILE_BYTES, 64);
                 _tile_dpbf16ps(1, 4, 7);
                 _tile_dpbf16ps(3, 5, 7);
             }
@@ -81,7 +74,7 @@ struct Sums {
 static void sums_of(const TsHead &h, int64_t v, int64_t block, const char *packed, bool ahead,
                     Sums &sums) {
     const char *w = (const char *)h.w + 2 * v * h.width;
-    const char *x = packed + block * (h.width / DEEP * PARTS * 2 * BYTES);
+    const char *x = packed + block * (h.width / DEEP * PARTS * 2 * TILE_BYTES);
     written();
     if (h.rows - block * BLOCK > TILE)
         multiply<true>(h, w, x, ahead);
@@ -159,10 +152,10 @@ static void decide(const Best *best, int64_t stride, int64_t threads, float *val
 
 // x in its parts, by all threads of a parallel region.
 static void pack_all(const TsHead &h, char *packed) {
-    const int64_t block_bytes = h.width / DEEP * PARTS * 2 * BYTES;
+    const int64_t block_bytes = h.width / DEEP * PARTS * 2 * TILE_BYTES;
 #pragma omp for schedule(static)
     for (int64_t tile = 0; tile < (h.rows + TILE - 1) / TILE; tile++)
-        pack(h, tile * TILE, packed + tile / 2 * block_bytes + tile % 2 * BYTES);
+        pack(h, tile * TILE, packed + tile / 2 * block_bytes + tile % 2 * TILE_BYTES);
 }
 
 }  // namespace
@@ -174,7 +167,8 @@ void head_amx(const TsHead &h) {
     {
         pack_all(h, packed);
         char saved[64];
-        tiles_begin(saved);
+        keep_tiles(saved);
+        shape_tiles();
         Sums sums;
 #pragma omp for schedule(static)
         for (int64_t chunk = 0; chunk < chunks; chunk++) {
@@ -184,7 +178,7 @@ void head_amx(const TsHead &h) {
                 put(h, v, first, block, sums);
             }
         }
-        tiles_end(saved);
+        put_tiles_back(saved);
     }
 }
 
@@ -200,7 +194,8 @@ void head_best_amx(const TsHead &h, float *best, int64_t *ids) {
             mine[row] = {_mm512_set1_ps(-__builtin_inff()), _mm512_set1_epi32(-1)};
         pack_all(h, packed);
         char saved[64];
-        tiles_begin(saved);
+        keep_tiles(saved);
+        shape_tiles();
         Sums sums;
 #pragma omp for schedule(static)
         for (int64_t chunk = 0; chunk < chunks; chunk++) {
@@ -210,7 +205,7 @@ void head_best_amx(const TsHead &h, float *best, int64_t *ids) {
                 take(h, v, block, sums, mine);
             }
         }
-        tiles_end(saved);
+        put_tiles_back(saved);
         const int64_t threads = omp_get_num_threads();
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < h.rows; row++)

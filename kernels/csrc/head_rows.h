@@ -4,7 +4,7 @@
 #include <omp.h>
 
 #include "head.h"
-#include "vectors.h"
+#include "pairs.h"
 
 namespace {
 

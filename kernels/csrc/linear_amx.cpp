@@ -2,37 +2,21 @@
 // two tiles of 1 KiB (16 outputs by 32 of K, two neighbours in K side by side) after each other. So
 // a decode step is one stream through memory. 32 rows of x, as they lie, are multiplied with it at
 // a time: four tiles of sums. A row's bits do not depend on the other rows.
-#include <immintrin.h>
 #include <omp.h>
-#include <string.h>
 
 #include "linear.h"
+#include "tiles.h"
 
 namespace {
 
 constexpr int64_t ROWS = 32;
-constexpr int64_t DEEP = 32;    // bf16 of a tile's row
-constexpr int64_t TILE = 1024;  // bytes
-constexpr int64_t AHEAD = 8 * TILE;
+constexpr int64_t AHEAD = 8 * TILE_BYTES;
 
 // Tiles for so many rows of x: 16 or fewer of them in sums 0, 1 and tile 4, the rest in 2, 3 and 5.
 static void configure(int64_t rows) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } shape = {};
-    shape.palette = 1;
     const uint8_t top = rows < 16 ? (uint8_t)rows : 16;
     const uint8_t low = rows > 16 ? (uint8_t)(rows - 16) : 1;
-    const uint8_t of[8] = {top, top, low, low, top, low, 16, 16};
-    for (int i = 0; i < 8; i++) {
-        shape.row_bytes[i] = 64;
-        shape.rows[i] = of[i];
-    }
-    // Compilers' tile loads do not say all of what they read: it is written before this.
-    asm volatile("" ::: "memory");
-    _tile_loadconfig(&shape);
+    shape_tiles({top, top, low, low, top, low, 16, 16});
 }
 
 static inline __m512 widened(const uint16_t *p) {
@@ -66,15 +50,15 @@ static inline void sums_of(const char *x, int64_t stride, const char *w, int64_t
     if (C > 1) _tile_zero(1);
     if (R > 1) _tile_zero(2);
     if (R > 1 && C > 1) _tile_zero(3);
-    for (int64_t k = 0; k < depth; k++, w += C * TILE, x += 2 * DEEP) {
+    for (int64_t k = 0; k < depth; k++, w += C * TILE_BYTES, x += 2 * DEEP) {
         // Tile loads are too few at a time for the memory's delay. Later rows find w in the cache.
         if (FIRST)
-            for (int64_t i = 0; i < C * TILE; i += 64) _mm_prefetch(w + AHEAD + i, _MM_HINT_T0);
+            for (int64_t i = 0; i < C * TILE_BYTES; i += 64) _mm_prefetch(w + AHEAD + i, _MM_HINT_T0);
         _tile_loadd(4, x, stride);
         _tile_loadd(6, w, 64);
         _tile_dpbf16ps(0, 4, 6);
         if (C > 1) {
-            _tile_loadd(7, w + TILE, 64);
+            _tile_loadd(7, w + TILE_BYTES, 64);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (R > 1) {
@@ -116,7 +100,7 @@ void linear_amx(const TsLinear &l) {
         char saved[64];
         alignas(64) float sums[1024];
         int64_t configured = 0;
-        _tile_storeconfig(saved);
+        keep_tiles(saved);
         for (int64_t b = blocks * me / all; b < blocks * (me + 1) / all; b++) {
             const bool wide = l.out - 32 * b >= 32;
             const char *w = (const char *)l.packed + b * 64 * l.in;
@@ -132,6 +116,6 @@ void linear_amx(const TsLinear &l) {
                 }
             }
         }
-        _tile_loadconfig(saved);
+        put_tiles_back(saved);
     }
 }

@@ -5,26 +5,14 @@
 // by side in a lane, which is what the packing does. Whole tiles only: a last, partial one is shifted
 // back over rows that are done, and its answers for those are dropped. Columns of rank beyond the
 // adapter's are zero.
-#include <immintrin.h>
 #include <string.h>
 
 #include "lora.h"
+#include "tiles.h"
 
 namespace {
 
-constexpr int64_t TILE = 16;        // rows of a tile, and floats of its row
-constexpr int64_t DEEP = 32;        // bf16 of a tile's row
-constexpr int64_t TILE_BYTES = 1024;
-constexpr int64_t CHUNK = 512;      // columns of y that are packed at once
-
-struct alignas(64) Config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-// Compilers' tile loads do not say which memory they read: what is to be read is written before this.
-static inline void written() { asm volatile("" ::: "memory"); }
+constexpr int64_t CHUNK = 512;  // columns of y that are packed at once
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -209,26 +197,11 @@ static void add_one(char *y, int64_t stride, int64_t done, const float *tile) {
 }  // namespace
 
 void tiles_begin(char saved[64]) {
-    // Whoever set tiles up on this thread may count on finding them so.
-    _tile_storeconfig(saved);
-    written();
-    Config all = {};
-    all.palette = 1;
-    for (int i = 0; i < 8; i++) {
-        all.row_bytes[i] = 64;
-        all.rows[i] = TILE;
-    }
-    written();
-    _tile_loadconfig(&all);
+    keep_tiles(saved);
+    shape_tiles();
 }
 
-void tiles_end(const char saved[64]) {
-    written();
-    if (saved[0])
-        _tile_loadconfig(saved);
-    else
-        _tile_release();
-}
+void tiles_end(const char saved[64]) { put_tiles_back(saved); }
 
 void tall_shrink(const TsPair &pair, int64_t width, int64_t count, int64_t from, int64_t to,
                  const char *x, int64_t stride, char *t, int64_t t_width, char *packed) {

@@ -6,7 +6,7 @@
 #include <omp.h>
 
 #include "lora.h"
-#include "vectors.h"
+#include "pairs.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ using El = typename Row<D>::T;
 template <int R, int N>
 static inline void clear(vf (&acc)[R][N]) {
     for (int r = 0; r < R; r++)
-        for (int n = 0; n < N; n++) acc[r][n] = spread(0);
+        for (int n = 0; n < N; n++) acc[r][n] = set(0.0f);
 }
 
 // Ask for the line that holds p. Blocks are short and lie apart, so what the CPU foresees by itself
@@ -98,7 +98,7 @@ static void expand_block(const float *const *t, const TsPair &pair, El<D> *const
             for (int s = 0; s < S; s++) ask(next + s * 2 * W);
         }
         vf f[R];
-        for (int r = 0; r < R; r++) f[r] = spread(t[r][j]);
+        for (int r = 0; r < R; r++) f[r] = set(t[r][j]);
         for (int s = 0; s < S; s++) {
             vf lo, hi;
             Row<D>::load(b + s * 2 * W, lo, hi);
@@ -127,7 +127,7 @@ static void expand_rest(const float *const *t, const TsPair &pair, El<D> *const 
         vf lo, hi;
         load_first<D>((const El<D> *)row_of(pair.bt, j) + c, n, lo, hi);
         for (int r = 0; r < R; r++) {
-            const vf f = spread(t[r][j]);
+            const vf f = set(t[r][j]);
             acc[r][0] = fma(f, lo, acc[r][0]);
             acc[r][1] = fma(f, hi, acc[r][1]);
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from engine.build import build_core
@@ -64,6 +66,23 @@ def test_a_refused_adapter_is_left_out_and_the_others_serve(model, tmp_path):
     faults = [r for r in kept.logs if isinstance(r, EventRecord) and r.kind == "fault"]
     assert "'secret-place' was left out" in faults[0].detail
     assert any(isinstance(r, EngineRun) and r.synthetic for r in kept.logs)
+
+
+def test_an_adapter_larger_than_the_pool_is_left_out_and_the_others_serve(model, tmp_path):
+    small, huge = tmp_path / "small", tmp_path / "huge"
+    make_adapter(small, model.config, 1)
+    make_adapter(huge, model.config, 200)
+    core, kept, said = built(model, [huge, small], pool_bytes=1 << 20)
+    assert core.adapter_key("huge") is None
+    assert [e.outcome.value for e in run(core, [None, "small"])] == ["finished", "finished"]
+    (told,) = [line for line in said if "left out" in line]
+    assert re.fullmatch(
+        r"adapter 'huge' is left out: it needs \d+ pages, and adapters may take 31 of this pool: "
+        r"make limits\.pool_bytes larger, or its rank smaller",
+        told,
+    )
+    faults = [r for r in kept.logs if isinstance(r, EventRecord) and r.kind == "fault"]
+    assert "'huge' was left out" in faults[0].detail
 
 
 def test_an_adapter_whose_folder_has_gone_hurts_its_own_request_and_tells_no_path(

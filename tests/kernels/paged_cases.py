@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 
 from kernels import attention, fused, ops_reference
-from kernels.attention import Heads, PagedWork, StepRoom, build_paged
+from kernels.attention import Heads, PagedWork, build_paged
 from kernels.backend import HeadNorms, PagedRows
+from kernels.gpu_room import StepRoom
 from kernels.tuned import AttentionTile, OpsTiles
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

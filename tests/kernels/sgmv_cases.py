@@ -323,10 +323,10 @@ def check_reused_buffers() -> None:
     """A small step after a large one, in the same buffers, launched over their whole size."""
     large = Case(torch.float32, (16, 33), 16, "uniform")
     small = Case(torch.float32, (16, 33), 2, "identical")
-    room = Buffers(Capacity.of(20, 6, 64, large.out_widths, SMALL))
+    room = Buffers([Capacity.of(20, 6, 64, large.out_widths, SMALL)])
     for case in (large, small, large):
         ops = operands(case, room)
-        assert len(ops.work.expand) == room.capacity.expand
+        assert len(ops.work.expand) == room.capacities[0].expand
         x, y = torch.randn(case.batch, case.in_width), torch.randn(case.batch, 144)
         expected = y.clone()
         t = poisoned(*sgmv.partials_shape(ops.table, ops.work, case.batch), dtype=torch.float32)

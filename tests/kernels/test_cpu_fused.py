@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels import cpu_ops
+from kernels import cpu_ops, cpu_pack
 from kernels.backend import PagedRows, StepOps
 from kernels.cpu import Absent, Isa
 from kernels.cpu_ops import NativeOps, OpsShape
@@ -112,12 +112,30 @@ def test_rounding_is_to_nearest_even_as_torchs(isa):
         assert torch.equal(found, (up.float() * 40).to(dtype))
 
 
+@native_only
+def test_a_norms_weight_that_the_kernel_would_read_past_is_refused():
+    ops = step(BEST, torch.bfloat16, 2, 8)
+    x = torch.randn(2, 8)
+    for bad, why in (
+        (torch.ones(7), "8 contiguous elements"),
+        (torch.ones(16)[::2], "8 contiguous elements"),
+        (torch.ones(7).bfloat16(), "8 contiguous elements"),
+        (torch.ones(8).double(), "a norm's weight in torch.float64"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            ops.normed(x, None, bad)
+    half = torch.ones(8).half()
+    found = ops.normed(x, None, half).clone()
+    assert torch.equal(ops.normed(x, None, half.float()), found)
+
+
 def test_the_structures_are_those_of_the_header():
-    text = (Path(cpu_ops.__file__).parent / "csrc" / "attention_api.h").read_text()
-    kinds = {"int64_t": ctypes.c_int64, "float": ctypes.c_float}
+    folder = Path(cpu_ops.__file__).parent / "csrc"
+    text = "".join((folder / name).read_text() for name in ("attention_api.h", "pack.h"))
+    kinds = {"int64_t": ctypes.c_int64, "float": ctypes.c_float, "uint64_t": ctypes.c_uint64}
     for name, mirror in (
         ("TsArena", cpu_ops._Arena), ("TsPaged", cpu_ops._Paged), ("TsAttend", cpu_ops._Attend),
-        ("TsNormed", cpu_ops._Normed), ("TsGated", cpu_ops._Gated),
+        ("TsNormed", cpu_ops._Normed), ("TsGated", cpu_ops._Gated), ("TsPack", cpu_pack._Pack),
     ):  # fmt: skip
         body = re.search(rf"struct {name} \{{(.*?)\}};", text, re.DOTALL).group(1)
         fields = []

@@ -70,10 +70,24 @@ def test_the_script_for_a_gpu_runs_at_toy_size():
     assert run.returncode == 0, run.stderr
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     assert {r["part"] for r in rows} == {
-        "machine", "numerics", "sgmv", "attention", "step", "end",
+        "machine", "numerics", "sgmv", "attention", "step", "engine", "swap", "end",
     }  # fmt: skip
-    assert "swap: needs a device with memory of its own: not measured" in run.stderr
+    assert {(r["graphs"], r["adapters"]) for r in rows if r["part"] == "engine"} == {
+        (True, 0), (True, 1), (False, 0), (False, 1),
+    }  # fmt: skip
     assert rows[-1]["wrong"] is False
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("triton_here")
+def test_every_form_that_the_devices_runner_launches_compiles_without_spills():
+    run = script("aot_runner.py", "--targets", "sm_90,gfx942", "--json")
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(run.stdout)
+    assert {r["kernel"] for r in rows} == (KERNELS - {"rotate"}) | {"rotate_and_store"}
+    assert {r["form"].get("PARTIAL") for r in rows if r["kernel"] == "attend"} == {False, True}
+    assert len(rows) == 2 * 22
+    assert all(r["spills"] == 0 and r["fits"] for r in rows)
 
 
 BARE = """
@@ -94,7 +108,7 @@ class NotInstalled:
 
 
 sys.meta_path.insert(0, NotInstalled())
-names = ["engine.core", "telemetry.records"]
+names = ["engine.core", "engine.loading", "engine.chronicle", "engine.config", "telemetry.records"]
 for package in ("kernels", "engine.scheduling", "engine.memory", "engine.model", "engine.runner",
                 "telemetry.ledger"):
     found = pkgutil.walk_packages(importlib.import_module(package).__path__, package + ".")

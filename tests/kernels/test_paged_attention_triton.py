@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import attention
-from kernels.attention import Heads, StepRoom, build_paged
+from kernels.attention import Heads, build_paged
 from kernels.backend import PagedRows
 from kernels.errors import KernelError
+from kernels.gpu_room import StepRoom
 from tests.kernels import paged_cases as cases
 
 PAIRWISE = cases.pairwise()

@@ -132,15 +132,15 @@ def test_a_segment_that_cannot_be_is_refused_by_value(segments, says):
 
 
 def test_more_work_than_the_buffers_hold_is_refused_not_cut():
-    room = Buffers(Capacity.of(8, 2, 16, [64], DECODE))
+    room = Buffers([Capacity.of(8, 2, 16, [64], DECODE)])
     with pytest.raises(KernelError, match="9 rows, the buffers hold 8"):
         build_work([Segment(0, 9, 0)], np.array([[16]]), [64], DECODE, room)
 
 
 def test_the_tail_of_the_buffers_is_zero_rows():
-    room = Buffers(Capacity.of(40, 4, 64, [300], DECODE))
+    room = Buffers([Capacity.of(40, 4, 64, [300], DECODE)])
     build_work([Segment(0, 40, 0)], np.array([[64]]), [300], DECODE, room)
     work = build_work([Segment(0, 1, 0)], np.array([[16]]), [16], DECODE, room)
-    assert len(work.expand) == room.capacity.expand
-    assert work.expand[:, 1].tolist() == [1] + [0] * (room.capacity.expand - 1)
-    assert work.shrink[:, 1].tolist() == [1] + [0] * (room.capacity.shrink - 1)
+    assert len(work.expand) == room.capacities[0].expand
+    assert work.expand[:, 1].tolist() == [1] + [0] * (room.capacities[0].expand - 1)
+    assert work.shrink[:, 1].tolist() == [1] + [0] * (room.capacities[0].shrink - 1)

@@ -4,6 +4,8 @@ process under Triton's interpreter, so nothing here may import triton."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -11,16 +13,23 @@ from engine.memory.packing import lay_out
 from engine.model.config import MODULES, synthetic_config
 from engine.model.decoder import Decoder
 from engine.model.loaders import LoadedModel, synthetic_model
+from engine.model.lora import read_adapter
+from engine.model.made_adapters import make_adapter
 from engine.model.rope import rope_tables
+from engine.runner.accelerator import Accelerator
 from engine.runner.arena import Arena
 from engine.runner.attention import TorchOps
 from engine.runner.batch import build_batch
-from engine.scheduling.plan import Segment
+from engine.runner.device_runner import DeviceRunner
+from engine.runner.lanes import AtOnce
+from engine.runner.torch_runner import TorchRunner
+from engine.scheduling.plan import Segment, StepPlan
 from kernels.backend import AdapterBlocks, Block, LoraBackend, OpsBackend, Rows
 from kernels.cpu_ops import OpsShape
 from kernels.gpu_lora import SgmvLora
 from kernels.gpu_ops import TritonOps
 from kernels.torch_ops import GroupedLora
+from tests.kernels.called_again import Again
 
 CONFIG = synthetic_config(
     vocab=300, layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, ff=96, head_norms=True
@@ -120,14 +129,50 @@ def check_whole_model() -> None:
             torch.testing.assert_close(one @ head, other @ head, atol=1e-3, rtol=1e-3)
 
 
+def check_replayed_steps() -> None:
+    """The runner of a device in the CPU's place: decode steps replayed, launched, and in plain
+    torch, of rows that come and go, with one adapter on some."""
+    config = synthetic_config(layers=1, hidden=64, heads=4, kv_heads=2, head_dim=16, ff=96)
+    model, cpu = synthetic_model(config), torch.device("cpu")
+    recorder = Again()
+    runners: list[TorchRunner] = [
+        DeviceRunner(model, 40, 16, Accelerator(cpu, AtOnce(), AtOnce(), r, 8, 2, 1))
+        for r in (recorder, None)
+    ]
+    runners.append(TorchRunner(model, 40, 16))
+    recorder.replayed = 0
+    with TemporaryDirectory() as folder:
+        make_adapter(Path(folder) / "a", config, 3, seed=1)
+        weights = read_adapter(Path(folder) / "a", config, torch.float32, runners[0].page_bytes)
+    answers = []
+    for runner in runners:
+        runner.copy_in(weights, range(20, 20 + weights.pages))
+        made: dict[str, list[int]] = {"a": [3], "b": [4], "c": [5]}
+        for together in ("a", "ab", "ab", "b", "bc", "c"):
+            segments = [
+                Segment(
+                    name, "t", weights.key if name == "b" else None, (made[name][-1],),
+                    len(made[name]) - 1, ("abc".index(name),), True, False,
+                )
+                for name in together
+            ]  # fmt: skip
+            outcome = runner.execute(StepPlan(1, tuple(segments)))
+            assert outcome.failed == {}
+            for name in together:
+                made[name].append(outcome.tokens[name])
+        answers.append(made)
+    assert recorder.replayed == 6
+    assert answers[0] == answers[1] == answers[2]
+
+
 def check_slots_follow_generations() -> None:
-    """A key copied in anew, and a third adapter in a room of two, are each computed as they are."""
+    """A key copied in anew, and a fifth adapter in a room of four, each computed as it is."""
     arena = Arena(CONFIG, PAGES, PAGE_TOKENS, torch.float32)
     shapes = {m: CONFIG.module_shape(m) for m in MODULES}
-    lora = SgmvLora(2, shapes, arena.elements, slots=2, max_rank=8)
+    lora = SgmvLora(2, shapes, arena.elements, slots=4, max_rank=8)
     x = torch.randn(2, CONFIG.hidden)
-    ranks = [("x", 5, 1), ("y", 3, 2), ("x", 3, 3), ("z", 4, 4), ("y", 5, 5)]
-    for key, rank, generation in ranks:
+    copies = [("x", 5), ("y", 3), ("x", 3), ("z", 4), ("w", 2), ("v", 3), ("y", 5)]
+    for generation, (key, rank) in enumerate(copies, 1):
         made = adapter(arena, key, rank, list(range(generation, generation + 6)), generation)
         lora.adopt(made)
         step = lora.prepare([Rows(None, 0, 1), Rows(key, 1, 2)], {key: made})

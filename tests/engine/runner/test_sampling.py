@@ -10,6 +10,7 @@ import torch
 
 from engine.model.config import synthetic_config
 from engine.model.head import OutputHead
+from engine.model.linear import Linear
 from engine.model.loaders import synthetic_model
 from engine.model.penalties import Bend
 from engine.model.sampling import Draw
@@ -77,6 +78,41 @@ def test_logprobs_are_the_models_own_whatever_the_temperature(model):
         assert t.own == pytest.approx(float(row[token]))
         assert [v for _, v in t.top] == sorted((float(row[i]) for i, _ in t.top), reverse=True)
     assert told[2].top[0][0] == tokens[2]
+
+
+def counted(monkeypatch, owner, name) -> list[int]:
+    """How many rows each call of the function is given, from now on."""
+    was, rows = getattr(owner, name), []
+
+    def call(first, *more):
+        rows.append(len(first))
+        return was(first, *more)
+
+    monkeypatch.setattr(owner, name, call)
+    return rows
+
+
+def test_many_rows_are_told_and_chosen_a_bounded_number_at_a_time(model, monkeypatch):
+    """The same as all at once; no logits of more rows than the bound are ever there, fewer still in
+    float64."""
+    head = OutputHead(model)
+    with torch.inference_mode():
+        hidden = torch.randn(21, model.config.hidden, generator=torch.Generator().manual_seed(6))
+        tokens = [t for t in head.choose(hidden, [Draw(0.0, "")] * 21) if t is not None]
+        whole = head.logprobs(hidden, tokens, [i % 4 for i in range(21)])
+        monkeypatch.setattr("engine.model.head._ROWS", 8)
+        monkeypatch.setattr("engine.model.head._EXACT_ROWS", 3)
+        seen = counted(monkeypatch, head, "logits")
+        exact = counted(monkeypatch, torch, "log_softmax")
+        told = head.logprobs(hidden, tokens, [i % 4 for i in range(21)])
+        head._native = None  # as on a machine without the native kernels
+        head._linear = Linear(head._weight)
+        assert head.choose(hidden, [Draw(0.0, "")] * 21) == tokens
+    assert max(seen) <= 8
+    assert exact == [3, 3, 2, 3, 3, 2, 3, 2]
+    for one, other in zip(told, whole, strict=True):
+        assert one.own == pytest.approx(other.own, abs=1e-5)
+        assert [i for i, _ in one.top] == [i for i, _ in other.top]
 
 
 def test_only_rows_that_ask_are_told_logprobs(model):

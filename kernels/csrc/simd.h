@@ -1,10 +1,9 @@
-// Float vectors of one instruction set, as the few operations the step's kernels need.
-//
-// Arithmetic is float32; bfloat16 and float16 are only formats to load from and round to.
+// Vectors of W floats for the instruction set a file is compiled for, as the few operations that the
+// kernels need, and arrays of fp32, bf16 or fp16 read into them. Arithmetic is always fp32.
 #pragma once
-
-#include <stdint.h>
 #include <string.h>
+
+#include "common.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -25,9 +24,49 @@ struct f16 {
 };
 
 #if defined(__AVX512F__)
-
 constexpr int W = 16;
 using vf = __m512;
+#elif defined(__AVX2__)
+constexpr int W = 8;
+using vf = __m256;
+#else  // any other CPU: vectors of four, which every compiler knows
+constexpr int W = 4;
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+#endif
+typedef uint32_t vu __attribute__((vector_size(4 * W)));
+
+// Nearest bf16, ties to even, in the upper half of each lane; a NaN stays one.
+inline vu rounded(vf v) {
+    const vu bits = (vu)v;
+    const vu near = bits + 0x7fffu + ((bits >> 16) & 1u);
+#if defined(__AVX512F__)
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const __m512i quiet = _mm512_set1_epi32(0x400000);
+    return (vu)_mm512_mask_or_epi32((__m512i)near, nan, (__m512i)bits, quiet);
+#else
+    const vu nan = (vu)(v != v);
+    return (near & ~nan) | ((bits | 0x400000u) & nan);
+#endif
+}
+
+// Always the same tree, so that a sum's bits depend on its addends alone.
+inline float sum(vf v) {
+#if defined(__AVX512F__)
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+#elif defined(__AVX2__)
+    const __m256 half = v;
+#endif
+#if defined(__AVX2__)
+    __m128 few = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    few = _mm_add_ps(few, _mm_movehl_ps(few, few));
+    return _mm_cvtss_f32(_mm_add_ss(few, _mm_shuffle_ps(few, few, 1)));
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
+}
+
+#if defined(__AVX512F__)
 
 inline vf set(float x) { return _mm512_set1_ps(x); }
 inline vf load(const float *p) { return _mm512_loadu_ps(p); }
@@ -39,21 +78,13 @@ inline vf load(const f16 *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
 }
 inline void store(float *p, vf v) { _mm512_storeu_ps(p, v); }
-// To the nearest bfloat16, ties to even; a NaN stays one. The instruction makes subnormals zero.
-#if defined(__AVX512BF16__)
-inline __m256i rounded(vf v) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)); }
-#else
-inline __m256i rounded(vf v) {
-    const __m512i bits = _mm512_castps_si512(v);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    const __m512i kept = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
-}
-#endif
 inline void store(bf16 *p, vf v) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), rounded(v));
+#if defined(__AVX512BF16__)
+    const __m256i half = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));  // subnormals become zero
+#else
+    const __m256i half = _mm512_cvtepi32_epi16((__m512i)(rounded(v) >> 16));
+#endif
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), half);
 }
 inline void store(f16 *p, vf v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtps_ph(v, 0));
@@ -61,7 +92,6 @@ inline void store(f16 *p, vf v) {
 inline vf fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 // The second operand wins where one is NaN.
 inline vf larger(vf a, vf b) { return _mm512_max_ps(a, b); }
-inline float sum(vf v) { return _mm512_reduce_add_ps(v); }
 inline float largest(vf v) { return _mm512_reduce_max_ps(v); }
 // The first n lanes of v, `other` in the rest.
 inline vf first_lanes(vf v, int n, float other) {
@@ -91,9 +121,6 @@ inline vf by_sign(vf x, vf v, vf w) {
 
 #elif defined(__AVX2__)
 
-constexpr int W = 8;
-using vf = __m256;
-
 inline vf set(float x) { return _mm256_set1_ps(x); }
 inline vf load(const float *p) { return _mm256_loadu_ps(p); }
 inline vf load(const bf16 *p) {
@@ -105,12 +132,7 @@ inline vf load(const f16 *p) {
 }
 inline void store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 inline void store(bf16 *p, vf v) {
-    const __m256i bits = _mm256_castps_si256(v);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    const __m256i kept = _mm256_srli_epi32(_mm256_blendv_epi8(up, quiet, nan), 16);
+    const __m256i kept = (__m256i)(rounded(v) >> 16);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(kept, kept), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_castsi256_si128(packed));
 }
@@ -119,11 +141,6 @@ inline void store(f16 *p, vf v) {
 }
 inline vf fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 inline vf larger(vf a, vf b) { return _mm256_max_ps(a, b); }
-inline float sum(vf v) {
-    __m128 h = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-    return _mm_cvtss_f32(_mm_add_ss(h, _mm_shuffle_ps(h, h, 1)));
-}
 inline float largest(vf v) {
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
@@ -157,11 +174,7 @@ inline vf by_sign(vf x, vf v, vf w) {
     return _mm256_blendv_ps(v, w, _mm256_cmp_ps(x, set(0.0f), _CMP_LT_OQ));
 }
 
-#else  // any other CPU: vectors of four, which every compiler knows
-
-constexpr int W = 4;
-typedef float vf __attribute__((vector_size(16)));
-typedef int32_t vi __attribute__((vector_size(16)));
+#else
 
 inline float widened(bf16 x) {
     const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
@@ -216,7 +229,6 @@ inline void store(T *p, vf v) {
 }
 inline vf fma(vf a, vf b, vf c) { return a * b + c; }
 inline vf larger(vf a, vf b) { return a > b ? a : b; }
-inline float sum(vf v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 inline float largest(vf v) {
     float best = v[0];
     for (int i = 1; i < W; ++i) best = v[i] > best ? v[i] : best;
@@ -263,68 +275,24 @@ inline void store_some(T *p, vf v, int n) {
     memcpy(p, whole, n * sizeof(T));
 }
 
-// e^x to about 2 units in the last place for x <= 89; NaN stays NaN; what lies below `low` counts
-// as `low`. Cody and Waite's reduction, a polynomial of degree 6 (as in Cephes' expf).
-inline vf exponential(vf x, float low) {
-    x = larger(set(low), x);
-    const vf n = nearest(x * set(1.44269504088896341f));
-    const vf r = fma(n, set(2.12194440e-4f), fma(n, set(-0.693359375f), x));
-    vf p = set(1.9875691500e-4f);
-    p = fma(p, r, set(1.3981999507e-3f));
-    p = fma(p, r, set(8.3334519073e-3f));
-    p = fma(p, r, set(4.1665795894e-2f));
-    p = fma(p, r, set(1.6666665459e-1f));
-    p = fma(p, r, set(5.0000001201e-1f));
-    return times_power_of_two(fma(p * r, r, r + set(1.0f)), n);
+// Calls each(first, count) on vectors of W elements over n, the last one shorter.
+template <class Each>
+inline void over(int64_t n, Each each) {
+    int64_t i = 0;
+    for (; i + W <= n; i += W) each(i, W);
+    if (i < n) each(i, static_cast<int>(n - i));
 }
-
-// The weight of a score in a softmax, e^(scale (score - most)), for answers of type T: in float32
-// as exact as that, in 16 bits to 2^-14. Never a subnormal, which would cost a hundred cycles:
-// where zero is meant, the caller puts it.
 template <class T>
-struct Weight {
-    vf scale;
-    explicit Weight(float s) : scale(set(s)) {}
-    vf operator()(vf score, float most) const {
-        return exponential((score - set(most)) * scale, -87.0f);
-    }
-    // SiLU(gate) x up. Of e^-|gate|, which cannot overflow: the sigmoid is 1 or that / (1 + that).
-    static vf gated(vf gate, vf up) {
-        const vf e = exponential(set(0.0f) - absolute(gate), -104.0f);
-        return gate * by_sign(gate, set(1.0f), e) / (set(1.0f) + e) * up;
-    }
-};
-
-#if defined(__AVX512F__)
-// 2^x to 2^-14: Taylor's polynomial of degree 4 around the nearest integer.
-inline vf short_power(vf x) {
-    const vf n = nearest(x), f = x - n;
-    vf p = fma(set(9.618129e-3f), f, set(5.550411e-2f));
-    p = fma(p, f, set(2.402265e-1f));
-    p = fma(p, f, set(6.931472e-1f));
-    return times_power_of_two(fma(p, f, set(1.0f)), n);
+inline vf take(const T *p, int n) {
+    return n == W ? load(p) : load_some(p, n);
 }
-
-struct ShortWeight {
-    vf scale;
-    explicit ShortWeight(float s) : scale(set(s * 1.44269504088896341f)) {}
-    vf operator()(vf score, float most) const {
-        return short_power(larger(set(-126.0f), fma(score, scale, set(0.0f) - set(most) * scale)));
+template <class T>
+inline void put(T *p, vf v, int n) {
+    if (n == W) {
+        store(p, v);
+    } else {
+        store_some(p, v, n);
     }
-    // Where 2^x is infinite the sigmoid is 0, as it should be.
-    static vf gated(vf gate, vf up) {
-        const vf e = short_power(gate * set(-1.44269504088896341f));
-        return gate * up * _mm512_rcp14_ps(set(1.0f) + e);
-    }
-};
-template <>
-struct Weight<bf16> : ShortWeight {
-    using ShortWeight::ShortWeight;
-};
-template <>
-struct Weight<f16> : ShortWeight {
-    using ShortWeight::ShortWeight;
-};
-#endif
+}
 
 }  // namespace
