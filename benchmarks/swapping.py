@@ -13,7 +13,8 @@ of the time fills the room and is not counted.
     loads       bytes moved to the device over the time, and while the loader copied
     TTFT        by where the adapter was when its request arrived
     steps       how long a step took over what the cost model expected of it, for steps beside
-                which the loader worked and for the others
+                which the loader worked and for the others; and the one over the other, which
+                a machine that is slower than at the start does not change
 
 Aim: steps with a load in flight take at most 1.3 of what was expected, in the median.
 """
@@ -245,6 +246,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "ttft_s": waits,
         "with_load": quantiles(with_load),
         "without_load": quantiles(without),
+        "beside_over_without": (
+            statistics.median(with_load) / statistics.median(without)
+            if with_load and without
+            else None
+        ),
     }
 
 
@@ -269,6 +275,8 @@ def text(found: dict[str, Any]) -> list[str]:
                 f"steps {what:<14} took / expected p50 {q['p50']:.2f}, p95 {q['p95']:.2f} "
                 f"({q['n']} steps)"
             )
+    if found["beside_over_without"] is not None:
+        lines.append(f"of them         beside a load ÷ without {found['beside_over_without']:.2f}")
     return lines
 
 

@@ -46,17 +46,21 @@ def make_settings(
 def make_adapters(workload: Workload, model: str, say: Say) -> list[tuple[str, str]]:
     """The workload's synthetic adapters, made once and kept in the cache."""
     from engine.model.cache import cache_folder
-    from engine.model.config import model_config
-    from engine.model.made_adapters import make_adapter
+    from engine.model.config import ATTENTION_MODULES, MODULES, model_config
+    from engine.model.made_adapters import make_adapter, shape_key
 
     config = model_config(model)
-    folder = cache_folder() / "synthetic-adapters" / Path(model).name
+    # Two models may have one name: what an adapter must fit stands beside it.
+    folder = cache_folder() / "synthetic-adapters" / f"{Path(model).name}-{shape_key(config)}"
     made = 0
     out = []
     for spec in workload.adapters:
-        place = folder / f"rank{spec.rank}-seed{spec.seed}"
-        if not (place / "adapter_model.safetensors").exists():
-            make_adapter(place, config, spec.rank, seed=spec.seed)
+        is_whole = spec.targets == "all"
+        name = f"rank{spec.rank}-seed{spec.seed}{'' if is_whole else f'-{spec.targets}'}"
+        place = folder / name
+        if not (place / "adapter_config.json").exists():  # written last: what was cut off has none
+            modules = MODULES if is_whole else ATTENTION_MODULES
+            make_adapter(place, config, spec.rank, modules, seed=spec.seed)
             made += 1
         out.append((spec.name, str(place)))
     if made:

@@ -24,6 +24,7 @@ struct Dots {
     static void scores(const float *q, const T *const *key, int n, int64_t dim, vf *out) {
         vf found[G][W / 4];
         const int64_t step = padded(dim);
+#pragma GCC unroll 1
         for (int four = 0; four < W / 4; ++four) {
             vf s[G][4];
             for (int g = 0; g < G; ++g)
@@ -101,6 +102,7 @@ struct Dots<bf16> {
     static void scores(const bf16 *q, const bf16 *const *key, int n, int64_t dim, vf *out) {
         vf found[G][4];
         const int64_t step = padded(dim);
+#pragma GCC unroll 1
         for (int four = 0; four < 4; ++four) {
             vf s[G][4];
             for (int g = 0; g < G; ++g)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import beside_load as turns
 from benchmarks import prefill_lora
 from benchmarks.step_meter import Meter, metered
 from benchmarks.step_split import step_bytes
@@ -95,6 +97,16 @@ def test_prefill_with_and_without_adapters_take_turns():
     shapes = prefill_lora.measure("synthetic", adapters=2, rank=4, repeats=1)
     assert [s.segments for s in shapes] == [1, 2]
     assert all(s.ratio == s.least == s.most == pytest.approx(s.with_s / s.base_s) for s in shapes)
+
+
+def test_steps_beside_each_kind_of_load_take_turns_with_steps_beside_none():
+    args = argparse.Namespace(
+        model="synthetic", rows=2, adapters=1, rank=2, rounds=1, steps=1, json=True
+    )
+    found = turns.measure(args)
+    assert set(found["beside"]) == {"copy", "known", "new", "whole"}
+    assert all(k["loads"] == 1 and k["load_s"] > 0 for k in found["beside"].values())
+    assert found["parsed"] == 1, "the known folder is not parsed again"
 
 
 @pytest.mark.full

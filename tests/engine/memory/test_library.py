@@ -11,6 +11,7 @@ from engine.library import AdapterLibrary
 from engine.memory.pool import PagePool
 from engine.memory.residency import Place, Residency
 from engine.model.loaders import load_model
+from engine.model.lora import read_adapter
 from engine.model.made_adapters import make_adapter
 
 PAGE_BYTES = 1 << 16
@@ -51,6 +52,18 @@ def test_the_library_and_residency_agree_on_what_is_in_host_memory(model, folder
     residency.arrived(x, 1)
     assert set(library.kept) == {x, z}
     assert residency.place(y) is Place.DISK
+
+
+def test_bytes_bound_the_copies_as_their_number_does(model, folders):
+    sizes = [read_adapter(f, model.config, model.dtype, 4096).pages * 4096 for f in folders]
+    for most_bytes, left in ((sum(sizes), 3), (sum(sizes) - 1, 2), (sizes[2], 1), (1, 0)):
+        library = AdapterLibrary(model, 4096, 9, most_bytes)
+        residency = Residency(PagePool(1000, 4096), host_cap=9, host_cap_bytes=most_bytes)
+        keys = [library.add(f).key for f in folders]
+        for key in keys:
+            residency.register(key, library.peek(key).pages, in_host=True)
+        assert library.kept == tuple(keys[3 - left :])
+        assert [k for k in keys if residency.place(k) is Place.HOST] == keys[3 - left :]
 
 
 def test_a_look_does_not_keep_and_the_same_content_twice_is_one_adapter(model, folders):
