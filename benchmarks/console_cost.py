@@ -3,6 +3,7 @@
     python benchmarks/console_cost.py [--tenants 10000] [--seconds 60] [--waiting 0.1] [--json]
     python benchmarks/console_cost.py --start-rows 14400000   start on a store of so many rows, too
     python benchmarks/console_cost.py --feed                  the feed's CPU a delivery, no terminal
+    python benchmarks/console_cost.py --hour                  its memory over a simulated hour, too
 
 A store process has an hour of a pool in which every tenant is active; `--waiting` of them wait,
 each behind eight holders. Its open minute is delivered every ten seconds, as an engine does, by
@@ -17,26 +18,21 @@ the first tenant's name is on the terminal.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
-import os
 import platform
-import pty
 import random
 import statistics
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import console_hour
 import made_minutes as made
-from seal_commit import ROOT, Process
+from console_terminal import Terminal, cpu_of, press_esc, press_keys, resident_bytes
+from seal_commit import Process
 
 from console.sight import LiveEdge, Sight
 from engine.arguments import amount, count
@@ -51,7 +47,6 @@ from telemetry.store.store import Store
 MINUTE_S, DELIVERY_S = 60.0, 10.0
 HISTORY = 65  # minutes
 HOLDERS = 8
-ROWS, COLUMNS = 40, 120
 MOST_CPU, MOST_STORE_CPU, MOST_KEY_S = 0.25, 0.03, 0.100
 MOST_START_S, MOST_START_ON_A_STORE_S = 1.0, 1.5
 
@@ -123,82 +118,6 @@ def delivery(start: float, part: float, seq: int, tenants: int, waiting: float) 
     return [e for e in encoded if e is not None]
 
 
-class Terminal:
-    """A console on a pty. What it writes is read by a thread, with the time it came."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
-        self.began = time.perf_counter()
-        self._popen = subprocess.Popen(
-            [sys.executable, "-c", "from console.cli import main; main()", "console", *arguments],
-            stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
-        os.close(slave)
-        self._heard = threading.Condition()
-        self._seen: list[tuple[float, bytes]] = []
-        self._thread = threading.Thread(target=self._read, name="terminal", daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # it has ended
-            while data := os.read(self._master, 1 << 16):
-                with self._heard:
-                    self._seen.append((time.perf_counter(), data))
-                    self._heard.notify_all()
-
-    def wait_for(self, word: bytes, since: float, timeout_s: float = 60.0) -> float:
-        """When a word came, from an instant on. Raises TimeoutError."""
-
-        def found() -> float | None:
-            text, at = b"", None
-            for t, data in self._seen:
-                if t >= since:
-                    text = text[-len(word) :] + data
-                    at = t
-                    if word in text:
-                        return at
-            return None
-
-        with self._heard:
-            if not self._heard.wait_for(lambda: found() is not None, timeout_s):
-                tail = b"".join(d for _, d in self._seen)[-2000:]
-                raise TimeoutError(f"{word!r} did not come within {timeout_s:g} s: {tail!r}")
-            came = found()
-            assert came is not None
-            self._seen = self._seen[-50:]
-            return came
-
-    def press(self, key: bytes) -> float:
-        pressed = time.perf_counter()
-        os.write(self._master, key)
-        return pressed
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    def stop(self) -> None:
-        self.press(b"q")
-        try:
-            self._popen.wait(10)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
-        os.close(self._master)
-
-
-def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 class Sender:
     """Delivers the open minute every ten seconds of the wall clock."""
 
@@ -219,10 +138,6 @@ class Sender:
     def stop(self) -> None:
         self._over.set()
         self._thread.join()
-
-
-# Pressed in turn: a key, and what is on the screen it opens and not on the one before.
-KEYS = ((b"a", b"tenant "), (b"a", b"HOLDS"), (b"?", b"misses its targets"), (b"\x1b", b"HOLDS"))
 
 
 def measure(folder: Path, tenants: int, seconds: float, waiting: float) -> dict[str, Any]:
@@ -250,7 +165,8 @@ def measure(folder: Path, tenants: int, seconds: float, waiting: float) -> dict[
                 shown - screen.began,
                 cpu_of(screen.pid),
             )
-            screen.wait_for(b"HOLDS", screen.began)
+            whole = screen.wait_for(b"not tenants", screen.began)  # first looks do not say it
+            found["whole_picture_s"] = whole - screen.began
             time.sleep(3.0)
             began, cpu, store = time.perf_counter(), cpu_of(screen.pid), process.cpu_s()
             least = resident_bytes(screen.pid)
@@ -270,32 +186,13 @@ def measure(folder: Path, tenants: int, seconds: float, waiting: float) -> dict[
             passed = time.perf_counter() - began
             found["quiet_key_s"] = pressed
             found["key_cpu_s"] = (cpu_of(screen.pid) - cpu - quiet * passed) / pressed["n"]
+            found["esc_s"] = press_esc(screen)
         finally:
             sender.stop()
             screen.stop()
     finally:
         process.stop()
     return found
-
-
-def press_keys(screen: Terminal, until: float) -> dict[str, float]:
-    """Keys at random times, one after the other; seconds from each until it is painted."""
-    draw = random.Random(1)
-    took: list[float] = []
-    at = 0
-    while time.perf_counter() < until or at % len(KEYS):
-        key, word = KEYS[at % len(KEYS)]
-        time.sleep(draw.uniform(0.2, 0.6))
-        pressed = screen.press(key)
-        took.append(screen.wait_for(word, pressed) - pressed)
-        at += 1
-    ordered = sorted(took)
-    return {
-        "n": len(took),
-        "p50": statistics.median(took),
-        "p95": ordered[min(len(took) - 1, int(0.95 * len(took)))],
-        "most": ordered[-1],
-    }
 
 
 def feed_cost(folder: Path, tenants: int, waiting: float) -> dict[str, Any]:
@@ -366,12 +263,14 @@ def text(r: dict[str, Any]) -> str:
         f"{r['tenants']} tenants, {r['waiting']:.0%} of them waiting; {r['seconds']:.0f} s",
         f"  first row after the start      {r['first_row_s']:7.2f} s (aim {MOST_START_S:g}), "
         f"{r['first_row_cpu_s']:.2f} s of CPU",
+        f"  ... the whole picture, judged  {r['whole_picture_s']:7.2f} s",
         f"  console                        {r['of_a_core']:7.1%} of a core (aim {MOST_CPU:.0%})",
         f"  ... nothing delivered, no key  {r['quiet_of_a_core']:7.1%}",
         f"  key to paint, {key['n']:3} keys         {key['p50'] * 1e3:7.0f} ms p50, "
         f"{key['p95'] * 1e3:.0f} p95 (aim {MOST_KEY_S * 1e3:.0f}), {key['most'] * 1e3:.0f} most",
         f"  ... nothing delivered beside   {quiet['p50'] * 1e3:7.0f} ms p50, "
         f"{quiet['p95'] * 1e3:.0f} p95; {r['key_cpu_s'] * 1e3:.0f} ms of CPU a key",
+        f"  ... esc (which is waited with) {r['esc_s'] * 1e3:7.0f} ms p50",
         f"  resident                       {before >> 20:7} MiB, then {after >> 20}",
         f"  store process, for the console {r['store_of_a_core'] - r['store_alone_of_a_core']:7.1%}"
         f" of a core (aim {MOST_STORE_CPU:.0%}); {r['store_alone_of_a_core']:.1%} without it",
@@ -381,6 +280,8 @@ def text(r: dict[str, Any]) -> str:
             f"  first row, {r['start_rows']:,} rows stored  {r['first_row_on_a_store_s']:.2f} s "
             f"(aim {MOST_START_ON_A_STORE_S:g}), {r['first_row_on_a_store_cpu_s']:.2f} s of CPU"
         )
+    if "hour" in r:
+        lines.append(console_hour.text(r["hour"]))
     return "\n".join(lines)
 
 
@@ -392,6 +293,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=amount, default=60.0)
     parser.add_argument("--waiting", type=float, default=0.1, help="part of the tenants")
     parser.add_argument("--start-rows", type=int, default=0, help="also start on such a store")
+    parser.add_argument("--hour", action="store_true", help="also an hour in virtual time")
     parser.add_argument("--feed", action="store_true", help="only the feed's CPU, no terminal")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     arguments = parser.parse_args()
@@ -403,6 +305,15 @@ def main() -> int:
         r = measure(folder, arguments.tenants, arguments.seconds, arguments.waiting)
         if arguments.start_rows:
             r |= start_on_a_store(folder, arguments.start_rows)
+        if arguments.hour:
+            (folder / "hour").mkdir()
+            r["hour"] = console_hour.measure(
+                folder / "hour",
+                lambda start, part, seq: delivery(
+                    start, part, seq, arguments.tenants, arguments.waiting
+                ),
+                60,
+            )
     print(json.dumps({"machine": platform.machine(), **r}) if arguments.json else text(r))
     return 0
 

@@ -12,16 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from console.panels import Holder, Latency, Mark, TenantRow, fold, total
 from telemetry.records import TenantMinute
-from telemetry.watch.frame import percentiles
 
 if TYPE_CHECKING:
     from telemetry.held import Cells
 
 EXCESS, CHARGED = "excess", "charged"
+WAITED = "waited"  # of a first look: seconds waited, and nothing yet of behind whom
 T = TypeVar("T")
 
 
@@ -82,6 +80,10 @@ class TenantNow:
         """By histogram: right to a bucket's width. Few samples: the upper bound of the largest."""
         if self.ttft_counts is None or not any(self.ttft_counts):
             return Latency(0, None, None, None)
+        import numpy as np  # only here, and so below: a first look has no counts to look through
+
+        from telemetry.watch.frame import percentiles
+
         n, p50, p99 = percentiles(np.array([self.ttft_counts], dtype=np.float64))
         return Latency(int(n[0]), float(p50[0]), float(p99[0]), float(p99[0]))
 
@@ -90,7 +92,8 @@ class TenantNow:
 class Account:
     """Who waited and who held over `span_s` observed seconds; the two sides close to `total_s`.
 
-    `basis` is EXCESS, or CHARGED where there is no baseline to subtract: `no_baseline` says why.
+    `basis` is EXCESS, or CHARGED where there is no baseline to subtract: `no_baseline` says why;
+    WAITED of a first look, whose last tenant may be all others as one (`row.folded`).
     `not_tenants` are (kind, seconds) of self, capacity, policy and others. `gaps` buckets of the
     span were not observed, `short` ones only in part. `cells` are its sums, victim by
     holder and reason.
@@ -117,12 +120,13 @@ class Account:
         return REMEMBERED.of(self.tenants, "holds", lambda: _sorted(self.tenants, _largest_first))
 
 
-def _worst_first(t: TenantNow) -> tuple[bool, float, float, str]:
-    return (t.row.mark is not Mark.HURT, -(t.wait_s or 0.0), -(t.missed_share or 0.0), t.name)
+def _worst_first(t: TenantNow) -> tuple[bool, bool, float, float, str]:
+    return (t.row.folded > 0, t.row.mark is not Mark.HURT, -(t.wait_s or 0.0),
+            -(t.missed_share or 0.0), t.name)  # fmt: skip
 
 
-def _largest_first(t: TenantNow) -> tuple[float, float, str]:
-    return (-(t.row.service_share or 0.0), -(t.row.kv_share or 0.0), t.name)
+def _largest_first(t: TenantNow) -> tuple[bool, float, float, str]:
+    return (t.row.folded > 0, -(t.row.service_share or 0.0), -(t.row.kv_share or 0.0), t.name)
 
 
 def _sorted(
@@ -147,8 +151,9 @@ def others(rest: Sequence[TenantNow]) -> TenantNow:
     counts = [t.ttft_counts for t in rest if t.ttft_counts is not None]
     missed = [t.missed for t in rest if t.missed is not None]
     eligible = [t.eligible for t in rest if t.eligible is not None]
+    many = sum(t.row.folded or 1 for t in rest)
     return TenantNow(
-        row=replace(row, name=f"others ({len(rest)})", folded=len(rest), mark=Mark.NONE),
+        row=replace(row, name=f"others ({many})", folded=many, mark=Mark.NONE),
         minutes=tuple(m for t in rest for m in t.minutes),
         covered_s=max((t.covered_s for t in rest), default=0.0),
         wait_s=total([t.wait_s for t in rest]),

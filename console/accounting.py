@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from console.account import CHARGED, EXCESS, Account, TenantNow
 from console.judge import Windows
-from console.panels import Holder, TenantRow, count
+from console.panels import Holder, TenantRow
 from console.rows import Rows
+from console.snapshot import ACCOUNT_S
 from console.span import Span
+from console.tenants import added
 from telemetry.attribution import attribute
 from telemetry.baseline import choose_baseline
 from telemetry.records import TenantMinute
 from telemetry.window import Window, window_of
-
-ACCOUNT_S = 300.0
 
 
 def build_account(
@@ -47,11 +47,14 @@ def build_account(
         else:
             apart[line.holder.kind] += line.excess_s
     lately = _lately(rows, span.end - account_s)
+    recent = [r for own in lately.values() for r in own]
+    missed, eligible = added(recent, "slo_missed"), added(recent, "slo_eligible")
     minutes = _by_tenant(flow)
     out = []
     for row in tenants:
         account = made.accounts.get(row.name)
-        line_of = account.top if account is not None else None
+        # Who waited no longer than usual is behind nobody: of a crowd most are not looked into.
+        line_of = account.top if account is not None and account.excess_s else None
         own = lately.get(row.name, ())
         out.append(
             TenantNow(
@@ -71,8 +74,8 @@ def build_account(
                 behind_reason=line_of.reasons[0][0]
                 if line_of is not None and line_of.reasons
                 else None,
-                missed=count([r.slo_missed for r in own]),
-                eligible=count([r.slo_eligible for r in own]),
+                missed=missed.get(row.name),
+                eligible=eligible.get(row.name),
                 ttft_counts=_counts(own),
             )
         )

@@ -32,14 +32,13 @@ from console.poller import Sees
 from console.screens import GoTo, Open, Say, bucket_s_of
 from console.seeing import Heard
 from console.settings import ConsoleSettings
-from console.wide_columns import COLUMNS, GROUPS
 from console.widgets.help_page import HelpPage
 from telemetry.errors import QueryError
 from telemetry.plain import safe as plain
 
 __all__ = ["ConsoleApp", "Heard"]
 
-TABLE = "table"
+TABLE, HELP = "table", "help"
 LEAVES = "  esc leaves it"
 NOT_LISTED = ("palette", "leave", "enter")  # of no use in the palette
 
@@ -97,6 +96,8 @@ class ConsoleApp(Handing):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: every action of the keys, and what has too many forms for a key each."""
+        from console.wide_columns import COLUMNS, GROUPS
+
         for key in (*KEYS, *self._more_keys):
             if key.action not in NOT_LISTED:
                 words = key.short or key.long
@@ -152,7 +153,9 @@ class ConsoleApp(Handing):
         (self._deeds.get(name) or deed(name))(self)
 
     def action_help(self) -> None:
-        self.push_screen(HelpPage(self._more_keys))
+        if not self.is_screen_installed(HELP):  # built once: the second time it is there at once
+            self.install_screen(HelpPage(self._more_keys), HELP)
+        self.push_screen(HELP)
 
     def action_palette(self) -> None:
         self.action_command_palette()
@@ -169,10 +172,9 @@ class ConsoleApp(Handing):
             return
         shown = pools.index(self.picture.pool) if self.picture.pool in pools else -1
         self._feed.show_pool(pools[(shown + 1) % len(pools)])
-        if self._at is not None or self._held:
-            at = self._at if self._at is not None else self.picture.now
-            self.go(at + 1e-6)  # the same instant, asked for anew
-        self._poller.look()
+        self._not_then = None
+        self.ask_anew()
+        self._body.redraw()
 
     # Rows.
 

@@ -273,7 +273,6 @@ def main() -> None:
     code = invoke()
     if any(t.name in ("feed", "handover") and t.is_alive() for t in threading.enumerate()):
         # A feed that hangs in native code would abort the interpreter on its way out.
-        if sys.stderr is not None:
-            sys.stderr.flush()
+        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

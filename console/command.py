@@ -19,12 +19,15 @@ from console.handover.export_command import export
 
 if TYPE_CHECKING:
     from console.act.desk import Desk
+    from console.app import ConsoleApp
+    from console.early import Early
     from console.handover.hand import Hand
     from console.panels import Snapshot
     from console.settings import ConsoleSettings
     from console.sight import Edge, Sight
 
 DEFAULT_STORE = "tenantscope-store"
+SWITCH_S = 0.001
 
 
 @click.group("console", invoke_without_command=True)
@@ -75,13 +78,19 @@ DEFAULT_STORE = "tenantscope-store"
     help="An engine's operator's address, to act on it; several times for several engines."
     "  [default: TENANTSCOPE_ADMIN, else the socket beside a live store]",
 )
+@click.option(
+    "--write-notes",
+    is_flag=True,
+    help="Let n write into a closed store's files; a live store takes notes anyway.",
+)
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
 @click.pass_context
 def console(
     ctx: click.Context, folder: str | None, address: str | None, speed: float | None,
     incident: str | None, pool: str | None, at: str | None, once: bool, as_json: bool,
     config: Path | None,
-    doors: tuple[str, ...], ascii_only: bool, page: str | None, tenant: str | None,
+    doors: tuple[str, ...], write_notes: bool, ascii_only: bool, page: str | None,
+    tenant: str | None,
 ) -> int:  # fmt: skip
     """Who holds the pool, who is hurt, since when, what changed.
 
@@ -94,6 +103,7 @@ def console(
       tenantscope console --once --store telemetry-store || echo "somebody is hurt"
       tenantscope console --once --page heat --json --store telemetry-store
     """
+    from console.early import Early
     from console.settings import ConsoleSettings, read_settings
 
     if ctx.invoked_subcommand is not None:
@@ -101,6 +111,10 @@ def console(
     settings = ConsoleSettings() if config is None else read_settings(config)
     if doors and once:
         raise click.UsageError("--admin is for acting on a screen: leave out --once")
+    if write_notes and (once or speed is not None or incident is not None):
+        raise click.UsageError(
+            "--write-notes is for a store on the screen: leave out --once, --replay and --incident"
+        )
     if as_json and not once:
         raise click.UsageError("--json goes with --once")
     if page is not None or tenant is not None:
@@ -111,7 +125,7 @@ def console(
             else f"--replay {speed:g}: expected a speed above 0"
         )  # fmt: skip
     where = place_of(folder, address, incident)
-    sight = sight_of(where, speed, pool)
+    sight = sight_of(where, speed, pool, first_look=not once and speed is None and at is None)
     if once:
         from console import once_command
 
@@ -123,9 +137,22 @@ def console(
     opening(where)().close()
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # where the screen is drawn
         raise click.UsageError("the console needs a terminal: use --once in scripts")
-    desk = _desk(where, doors, recorded=speed is not None or incident is not None)
-    hand = _hand(where, address, incident, recorded=speed is not None)
-    return _run(sight, where, at, settings, ascii_only, desk, hand)
+    # A crowd's picture makes and drops a hundred thousand rows without a cycle among them: looking
+    # for one each time would cost a fifth of it, and hold up the keys. So would it while loading.
+    gc.set_threshold(50_000, 20, 100)
+    # A key goes through three threads: while the feed's adds up a crowd, each wait for it is short.
+    sys.setswitchinterval(SWITCH_S)
+    feed = Early(sight)
+    try:
+        if at is None:
+            feed.start()  # its store answers while the screen is still being loaded
+        desk = _desk(where, doors, recorded=speed is not None or incident is not None)
+        hand = _hand(where, address, incident, recorded=speed is not None, notes=write_notes)
+        app = _app(feed, at, settings, ascii_only, desk, hand)
+    except BaseException:
+        feed.close()
+        raise
+    return app.show()
 
 
 def _check_page(page: str | None, tenant: str | None, once: bool) -> None:
@@ -144,13 +171,15 @@ def _check_page(page: str | None, tenant: str | None, once: bool) -> None:
         raise click.UsageError("--tenant NAME goes with --page tenant or --page requests")
 
 
-def _hand(where: str, address: str | None, incident: str | None, *, recorded: bool) -> Hand:
+def _hand(
+    where: str, address: str | None, incident: str | None, *, recorded: bool, notes: bool
+) -> Hand:
     from console.handover.hand import Hand, Place
 
     options = ("--connect" if address else "--store", where)
     if incident is not None:
         options = ("--incident", incident)
-    return Hand(Place(where, options, recorded or incident is not None))
+    return Hand(Place(where, options, recorded or incident is not None, notes))
 
 
 def _desk(where: str, doors: tuple[str, ...], *, recorded: bool) -> Desk:
@@ -193,8 +222,11 @@ def opening(where: str) -> Any:
     return opened
 
 
-def sight_of(where: str, speed: float | None, pool: str | None) -> Sight:
-    """The feed of a place: live where a process answers for it, else the record's end."""
+def sight_of(
+    where: str, speed: float | None, pool: str | None, *, first_look: bool = False
+) -> Sight:
+    """The feed of a place: live where a process answers for it, else the record's end.
+    `first_look`: its first picture is a quick one."""
     from console.sight import LiveEdge, RecordEdge, ReplayEdge, Sight
     from telemetry.source import live_addresses
 
@@ -205,7 +237,7 @@ def sight_of(where: str, speed: float | None, pool: str | None) -> Sight:
         edge = LiveEdge()
     else:
         edge = RecordEdge()
-    return Sight(opening(where), edge, pool=pool)
+    return Sight(opening(where), edge, pool=pool, first_look=first_look)
 
 
 def read_time(text: str, seen: Snapshot) -> float:
@@ -227,27 +259,23 @@ def read_time(text: str, seen: Snapshot) -> float:
         raise ValueError(str(e)) from None
 
 
-def _run(
-    sight: Sight, where: str, at: str | None, settings: ConsoleSettings, ascii_only: bool,
-    desk: Desk, hand: Hand,
-) -> int:  # fmt: skip
+def _app(
+    feed: Early, at: str | None, settings: ConsoleSettings, ascii_only: bool, desk: Desk,
+    hand: Hand,
+) -> ConsoleApp:  # fmt: skip
     from console.app import ConsoleApp
     from console.lines import ASCII, glyphs_for
 
     began: float | None = None
     if at is not None:
         try:
-            began = read_time(at, sight.snapshot())
+            began = read_time(at, feed.snapshot())
         except ValueError as e:
             raise click.UsageError(str(e)) from None
     plain = ascii_only or glyphs_for(sys.stdout.encoding) is ASCII
-    # A crowd's picture makes and drops a hundred thousand rows without a cycle among them: looking
-    # for one each time would cost a fifth of it, and hold up the keys.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    app = ConsoleApp(sight, read_time=read_time, settings=settings, ascii_only=plain, at=began,
-                     desk=desk, hand=hand)  # fmt: skip
-    return app.show()
+    return ConsoleApp(feed, read_time=read_time, settings=settings, ascii_only=plain, at=began,
+                      desk=desk, hand=hand)  # fmt: skip
 
 
 console.add_command(export)

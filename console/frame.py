@@ -26,6 +26,8 @@ from console.overview import (
 from console.screens import Page, Scene
 from telemetry.plain import safe as plain
 
+OVERVIEW = "overview"  # the only page that a first look can fill
+STILL_READ = Line((Piece("  the last minutes are still being read", "dim"),))
 OLD_S = 30.0  # a page's own rows that end so long before the picture are grey
 
 
@@ -35,9 +37,10 @@ def screen_lines(page: Page, scene: Scene, asks: Asks = ()) -> tuple[Line, ...]:
     cells, lines, look = scene.cells, scene.lines, scene.look
     if cells < LEAST_CELLS or lines < LEAST_LINES:
         return too_small(cells, lines)
-    if page.whole:
-        return marked(tuple(page.lines(scene)), scene)
     s, ellipsis = scene.picture, look.glyphs.ellipsis
+    early = s.filling and page.name != OVERVIEW
+    if page.whole and not early:
+        return marked(tuple(page.lines(scene)), scene)
     foot = (cut(Line(look.keys), cells),) if look.keys else ()
     verdict = verdict_part(s, cells, 1, ellipsis)
     if s.stale or look.banner is not None:
@@ -48,11 +51,11 @@ def screen_lines(page: Page, scene: Scene, asks: Asks = ()) -> tuple[Line, ...]:
         *note_lines(s.lamps, cells, look),
         *verdict,
     )
-    about = page.heading(scene)
+    about = "" if early else page.heading(scene)
     title = clip(f"{page.title}{'  ' if about else ''}{about}", max(1, cells - 4), ellipsis)
     over = (*head, rule(title, "", cells, look.glyphs), *detail_lines(scene, asks))
     room = max(1, lines - len(over) - len(foot))
-    body = tuple(page.lines(replace(scene, lines=room)))[:room]
+    body = (STILL_READ,) if early else tuple(page.lines(replace(scene, lines=room)))[:room]
     if s.stale or look.banner is not None or is_old(scene, asks):
         body = tuple(greyed(line) for line in body)
     blank = (Line(),) * (lines - len(over) - len(body) - len(foot))

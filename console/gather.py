@@ -8,7 +8,7 @@ decides what a look costs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 from operator import attrgetter
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from console.rows import Rows
 from telemetry.ask.reading import READ, Result, filled, to_rows
+from telemetry.ask.rows_console import ConsoleMatrixRow, ConsoleMinutesRow
 from telemetry.conventions import Kind
 from telemetry.errors import QueryError
 from telemetry.records import Counts, EngineMinute, InterferenceMinute, TenantMinute
@@ -32,7 +33,14 @@ WHOLE_EVERY_S = 120.0  # what is older hardly does: its engines' rows are looked
 AHEAD_S = 2.0  # clocks of the engine and of this machine may differ by a little
 USUAL_BUCKET_S = 60.0
 HISTOGRAMS = {f.name for f in fields(TenantMinute) if f.metadata["kind"] is Kind.HIST}
+_KNOWN = {k: frozenset(f.name for f in fields(k)) for k in (TenantMinute, InterferenceMinute)}
+_NEEDED: Mapping[type[Any], Sequence[str]] = {
+    TenantMinute: [f.name for f in fields(ConsoleMinutesRow)],
+    InterferenceMinute: [f.name for f in fields(ConsoleMatrixRow)],
+}
 _BUCKET_START = attrgetter("bucket_start")
+COMMITS = "live.store"  # of a store process, answered from memory
+COUNT_AGAIN_S = 15.0
 STORE_DOWN = "the store is not answering"  # how a fallback's note begins
 
 
@@ -49,13 +57,15 @@ class Asked(Protocol):
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """Rows of the last while before an instant, and what the source says they lack. `revision`
-    counts up when they change. `whole`: all that a picture wants to look back on is there."""
+    counts up when they change. `whole`: all that a picture wants to look back on is there.
+    `every_column`: the last minute's rows have all their columns."""
 
     rows: Rows
     notes: tuple[str, ...]
     bucket_s: float
     revision: int
     whole: bool = True
+    every_column: bool = False
 
     @property
     def store_down(self) -> bool:
@@ -73,10 +83,24 @@ class _Question:
         return tuple(to_rows(table, self._noted(self._source.query(READ + table, start=start,
                                                                     end=end))))  # fmt: skip
 
-    def tenants(self, start: float, end: float, near: float) -> list[TenantMinute]:
-        """Tenants' rows; histograms of those whose bucket starts at `near` or later."""
-        answer = self._source.query("console_minutes", start=start, end=end, near=near)
+    def tenants(
+        self, start: float, end: float, near: float, all_columns: bool = False
+    ) -> list[TenantMinute]:
+        """Tenants' rows; histograms of those whose bucket starts at `near` or later. Without
+        `all_columns` those of a picture alone: the others are None."""
+        name = "console_minutes_all" if all_columns else "console_minutes"
+        answer = self._source.query(name, start=start, end=end, near=near)
         return _taken(TenantMinute, self._noted(answer), histograms=True)
+
+    def commits(self) -> object:
+        """What a live store counts: as long as it is the same, nothing has come in. None where
+        nobody counts."""
+        try:
+            answer = self._source.query(COMMITS)
+            at = [answer.columns.index(c) for c in ("pid", "started_unix_s", "batches")]
+        except (QueryError, ValueError):
+            return None
+        return tuple(answer.rows[0][i] for i in at) if answer.rows and not answer.partial else None
 
     def matrix(self, start: float, end: float) -> list[InterferenceMinute]:
         answer = self._source.query("console_matrix", start=start, end=end)
@@ -87,10 +111,15 @@ class _Question:
         return answer
 
     def rows(
-        self, start: float, end: float, near: float, engines: tuple[EngineMinute, ...]
+        self,
+        start: float,
+        end: float,
+        near: float,
+        engines: tuple[EngineMinute, ...],
+        all_columns: bool = False,
     ) -> Rows:
         return Rows(
-            tenants=tuple(self.tenants(start, end, near)),
+            tenants=tuple(self.tenants(start, end, near, all_columns)),
             engines=tuple(e for e in engines if start <= e.bucket_start < end),
             interference=tuple(self.matrix(start, end)),
             events=self.read("event", start, end),
@@ -116,39 +145,55 @@ class Gatherer:
         self._from = 0.0  # buckets that begin here or later have been read
         self._marks: dict[float, frozenset[Any]] = {}  # engines' rows that a bucket was read by
         self._due: dict[float, float] = {}  # when a bucket is read once more
+        self._wide = False  # whether the last minute was read with all its columns
+        self._commits: object = None  # what the store had counted before the rows were read
+        self._count_again_at = 0.0
+        self.all_columns = False  # of the last minute; set by who shows them
 
     def now(self, at: float, *, still: bool = False) -> Gathered:
         """The rows up to `at`, which moves forward; where nothing is new, the same as before.
         `still`: of a record that has ended nothing is new until `at` moves."""
         kept, end = self._kept, at + AHEAD_S
-        if still and kept is not None and at == self._at:
+        narrow = self.all_columns and not self._wide
+        if still and kept is not None and at == self._at and not narrow:
             return kept
         asked = _Question(self._source)
         leapt = not 0.0 <= at - self._at < NEAR_S
         self._at = at
         all_of_them = not 0.0 <= self._monotonic() - self._looked_at < WHOLE_EVERY_S
+        commits = None if still else self._counted(asked)
         if kept is None or leapt:
-            rows, bucket_s, self._from = _glimpse(asked, at, end)
+            rows, bucket_s, self._from = _glimpse(asked, at, end, self.all_columns)
             self._marks, self._due = {}, {}
             changed = self._changed(rows.engines, at)
             self._history_s = _history_s(rows.tenants, bucket_s)
             all_of_them, wanted = True, at - self._history_s
         else:
             bucket_s, wanted = kept.bucket_s, at - self._history_s
+            whole = self._from <= wanted and not all_of_them and not narrow
+            if whole and commits is not None and commits == self._commits:
+                return kept
             first = at - LONGEST_HISTORY_S if all_of_them else at - NEAR_S - bucket_s
-            cut = max(self._from, _bucket_edge(first, kept))
+            last_minute = _last_minute(kept.rows.engines, bucket_s)
+            if narrow:
+                first = min(first, last_minute)
+            cut = max(self._from, bucket_edge(first, kept.rows.engines))
             engines = asked.read("engine_minute", cut, end)
             events = asked.read("event", cut, end)
-            seen = self._seen.issuperset(_marks(engines, events))
-            if seen and not all_of_them and self._from <= wanted:
+            if whole and self._seen.issuperset(_marks(engines, events)):
+                self._commits = commits
                 self._kept = replace(kept, notes=tuple(asked.notes))
                 return self._kept
             changed = self._changed(engines, at)
-            rows = self._with(kept.rows, asked, cut, end, engines, events, changed)
+            if narrow:
+                again = tuple(e for e in engines if e.bucket_start >= last_minute)
+                changed |= {e.bucket_start: self._marks.get(e.bucket_start, frozenset())
+                            for e in again if e.bucket_start not in changed}  # fmt: skip
+            rows = self._with(kept.rows, asked, cut, end, engines, events, changed, last_minute)
             self._history_s = _history_s(rows.tenants, bucket_s)
             wanted = at - self._history_s
-            whole, rows = rows, rows.since(wanted)
-            if len(rows.engines) < len(whole.engines):  # else they are taken for those of idle time
+            before_cut, rows = rows, rows.since(wanted)
+            if len(rows.engines) < len(before_cut.engines):  # else taken for those of idle time
                 begun = min((e.bucket_start for e in rows.engines), default=wanted)
                 self._from = max(self._from, begun)
         if self._from > wanted:
@@ -158,13 +203,23 @@ class Gatherer:
         if all_of_them:
             self._looked_at = self._monotonic()
         self._note(changed, at, bucket_s)
+        self._commits, self._wide = commits, self.all_columns
         self._seen = _marks(rows.engines, rows.events)
         revision = 0 if kept is None else kept.revision + 1
         notes = tuple(asked.notes)
         if self._from > wanted:
             notes += (f"the {(self._from - wanted) / 60.0:.0f} min before are still being read",)
-        self._kept = Gathered(rows, notes, bucket_s, revision, self._from <= wanted)
+        self._kept = Gathered(rows, notes, bucket_s, revision, self._from <= wanted, self._wide)
         return self._kept
+
+    def _counted(self, asked: _Question) -> object:
+        """As `commits`; who does not count is asked again only after a while."""
+        if self._monotonic() < self._count_again_at:
+            return None
+        found = asked.commits()
+        if found is None:
+            self._count_again_at = self._monotonic() + COUNT_AGAIN_S
+        return found
 
     def _changed(self, engines: tuple[EngineMinute, ...], at: float) -> dict[float, frozenset[Any]]:
         """Buckets whose rows are to be read (again), by their start."""
@@ -199,6 +254,7 @@ class Gatherer:
         engines: tuple[EngineMinute, ...],
         events: tuple[Any, ...],
         changed: Mapping[float, object],
+        last_minute: float,
     ) -> Rows:
         """What was kept, with the changed buckets' rows as they are now."""
         stretches = _stretches(engines, changed, end)
@@ -209,7 +265,8 @@ class Gatherer:
 
         tenants, matrix = list(filter(stays, kept.tenants)), list(filter(stays, kept.interference))
         for start, until in stretches:
-            tenants += asked.tenants(start, until, start)
+            every = self.all_columns and until > last_minute
+            tenants += asked.tenants(start, until, start, every)
             matrix += asked.matrix(start, until)
         # Sorted as the source gives them: mostly in order already, so this is one pass.
         tenants.sort(key=_BUCKET_START)
@@ -226,12 +283,13 @@ class Gatherer:
     def past(self, at: float) -> Gathered:
         """What had been recorded for good by `at`; asked for anew, kept by nobody."""
         asked = _Question(self._source)
-        rows, bucket_s, begun = _glimpse(asked, at, at + 1e-3)
+        rows, bucket_s, begun = _glimpse(asked, at, at + 1e-3, self.all_columns)
         wanted = at - _history_s(rows.tenants, bucket_s)
         while begun > wanted:
             before, begun = _piece(asked, wanted, begun, at, rows.tenants)
             rows = replace(before.then(rows), policies=rows.policies, runs=rows.runs)
-        return Gathered(rows.as_of(at), tuple(asked.notes), bucket_s, -1)
+        return Gathered(rows.as_of(at), tuple(asked.notes), bucket_s, -1,
+                        every_column=self.all_columns)  # fmt: skip
 
 
 def _stretches(
@@ -254,7 +312,15 @@ def _stretches(
     return [*found, (begun, end)]
 
 
-def _glimpse(asked: _Question, at: float, end: float) -> tuple[Rows, float, float]:
+def _last_minute(engines: Iterable[EngineMinute], bucket_s: float) -> float:
+    """Where the buckets begin that a picture's last minute is made of, and one more."""
+    newest = max((e.bucket_start for e in engines), default=-inf)
+    return newest - USUAL_BUCKET_S - bucket_s
+
+
+def _glimpse(
+    asked: _Question, at: float, end: float, all_columns: bool
+) -> tuple[Rows, float, float]:
     """The newest buckets, which are soon there whatever the crowd; how long a bucket is, and from
     where on they were read."""
     engines = asked.read("engine_minute", at - LONGEST_HISTORY_S, end)
@@ -262,7 +328,7 @@ def _glimpse(asked: _Question, at: float, end: float) -> tuple[Rows, float, floa
     cut = max((e.bucket_start for e in engines if e.bucket_start <= at - bucket_s), default=at)
     cut = min(cut, at - bucket_s)
     rows = replace(
-        asked.rows(cut, end, cut, engines),
+        asked.rows(cut, end, cut, engines, all_columns),
         policies=asked.read("policy", 0.0, end),
         runs=asked.read("engine_run", 0.0, end),
     )
@@ -284,8 +350,8 @@ def _piece(
 
 def _taken(kind: type[Any], answer: Result, histograms: bool = False) -> list[Any]:
     """The rows of `console_minutes` or `console_matrix`, whose instants are unix seconds."""
-    names = tuple(f.name for f in fields(kind))
-    if answer.columns != names:
+    names = answer.columns
+    if not set(names).issuperset(_NEEDED[kind]) or not _KNOWN[kind].issuperset(names):
         raise QueryError(
             f"{kind.__name__} came with columns {answer.columns}: the two sides are of different "
             "versions"
@@ -311,9 +377,9 @@ def _history_s(tenants: Iterable[TenantMinute], bucket_s: float) -> float:
     return min(LONGEST_HISTORY_S, buckets * bucket_s)
 
 
-def _bucket_edge(cut: float, kept: Gathered) -> float:
-    """Where the rows kept can be parted without cutting a bucket in two."""
-    return max((e.bucket_start for e in kept.rows.engines if e.bucket_start <= cut), default=cut)
+def bucket_edge(cut: float, engines: Iterable[EngineMinute]) -> float:
+    """Where rows can be parted without cutting a bucket in two: at `cut`, or a little before."""
+    return max((e.bucket_start for e in engines if e.bucket_start <= cut), default=cut)
 
 
 def _marks(engines: tuple[EngineMinute, ...], events: tuple[Any, ...]) -> frozenset[Any]:

@@ -5,12 +5,12 @@ Judges nothing itself: who is named, how strongly and since when is the verdict'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import tzinfo
 from typing import Protocol
 
-from console.cells import width
+from console.lines import side_by_side
 from console.panels import Level, VerdictLines
 from console.rows import Rows
 from telemetry import verdict as verdicts
@@ -21,8 +21,6 @@ from telemetry.window import Window, window_of
 Windows = Callable[..., Window]  # `window_of`, or what keeps buckets from one window to the next
 JUDGED_S = 300.0
 OVER_AFTER_BUCKETS = 2.5  # an episode that ended so long ago is over
-LINE_CELLS = 77  # beside the level's mark on 80 columns
-GAP = "   "
 
 
 class Judge(Protocol):
@@ -147,17 +145,6 @@ def in_lines(verdict: Verdict) -> VerdictLines:
         named=verdict.tenant if verdict.kind == verdicts.TENANT else None,
         since=verdict.onset,
     )
-
-
-def side_by_side(sentences: Sequence[str], cells: int = LINE_CELLS) -> tuple[str, ...]:
-    """Short sentences share a line while they fit."""
-    out: list[str] = []
-    for sentence in sentences:
-        if out and width(out[-1]) + len(GAP) + width(sentence) <= cells:
-            out[-1] += GAP + sentence
-        else:
-            out.append(sentence)
-    return tuple(out)
 
 
 def _heard_last(rows: Rows) -> str:

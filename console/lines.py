@@ -69,6 +69,9 @@ class Glyphs:
     dot: str = "·"
 
 
+LINE_CELLS = 77  # of a sentence beside the level's mark on 80 columns
+SENTENCE_GAP = "   "
+
 UNICODE = Glyphs()
 ASCII = Glyphs("#", " ", ("#", "=", "-", "."), "_.:-=+*#", "?", "-", "~", ">", "-")
 
@@ -170,6 +173,17 @@ def rule(title: str, note: str, cells: int, glyphs: Glyphs) -> Line:
             Piece(right, "dim"),
         )
     )
+
+
+def side_by_side(sentences: Sequence[str], cells: int = LINE_CELLS) -> tuple[str, ...]:
+    """Short sentences share a line while they fit."""
+    out: list[str] = []
+    for sentence in sentences:
+        if out and width(out[-1]) + len(SENTENCE_GAP) + width(sentence) <= cells:
+            out[-1] += SENTENCE_GAP + sentence
+        else:
+            out.append(sentence)
+    return tuple(out)
 
 
 def wrap(text: str, cells: int, ellipsis: str = "…") -> list[str]:

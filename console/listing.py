@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from console.account import CHARGED, Account, TenantNow, closing, top
+from console.account import EXCESS, WAITED, Account, TenantNow, closing, top
 from console.cells import clip, width
 from console.formats import ABSENT, duration, percent, quantity, span
 from console.lines import Glyphs, Line, Piece, Row, cut
@@ -196,8 +196,10 @@ def hurt_lines(a: Account, cells: int, lines: int, glyphs: Glyphs) -> tuple[Line
     """A heading and at most `lines` - 1 tenants, closing with the others."""
     suffering = [t for t in a.hurt if t.wait_s or t.missed or t.row.rejected]
     if not suffering:
-        words = "nobody waited beyond usual, missed a target or was refused"
-        return (_title("HURT", HURT, a, cells, glyphs), Line((Piece(f"  {words}", "dim"),)))
+        beyond = "" if a.basis == WAITED else " beyond usual"
+        words = f"nobody waited{beyond}, missed a target or was refused"
+        quiet = cut(Line((Piece(f"  {words}", "dim"),)), cells, glyphs.ellipsis)
+        return (_title("HURT", HURT, a, cells, glyphs), quiet)
     shown = top(a.hurt, max(1, lines - 1))
     seconds = closing([t.wait_s or 0.0 for t in shown], a.total_s, _digits(a))
     rows = [Listed(t, _told(t.wait_s, s, a), ABSENT) for t, s in zip(shown, seconds, strict=True)]
@@ -213,7 +215,8 @@ def holds_lines(a: Account, cells: int, lines: int, glyphs: Glyphs) -> tuple[Lin
     shown = top(a.holds, max(1, lines - 2))
     apart = dict.fromkeys(_ORDER, 0.0) | dict(a.not_tenants)
     parts = [*(t.held_s or 0.0 for t in shown), *apart.values()]
-    seconds = closing(parts, a.total_s, _digits(a))
+    known = a.basis != WAITED  # else nobody is charged yet, and there is nothing to close
+    seconds = closing(parts, a.total_s, _digits(a)) if known else parts
     running = [t.row.running or 0.0 for t in shown]
     slots = closing(running, sum(running))
     rows = [
@@ -247,6 +250,8 @@ def _s(seconds: float, a: Account) -> str:
 def _closing_line(rest: dict[str, float], a: Account, cells: int, glyphs: Glyphs) -> Line:
     apart = ", ".join(f"{plain(k)} {_s(s, a)}" for k, s in rest.items()) or "nothing"
     left = f"  (not tenants: {apart}; total {_s(a.total_s, a)})"
+    if a.basis == WAITED:
+        left = "  (whom the waits are charged to is still being read)"
     asides = [f"last {span(a.span_s)}"]
     if a.gaps:
         asides.append(f"{a.gaps} not observed")
@@ -264,7 +269,7 @@ def _title(
     name: str, fields: Sequence[Field[Listed]], a: Account, cells: int, glyphs: Glyphs
 ) -> Line:
     """The heading says of which seconds the list is: without a baseline none are excess."""
-    names = {"excess wait": "wait", "charged excess": "charged"} if a.basis == CHARGED else {}
+    names = {"excess wait": "wait", "charged excess": "charged"} if a.basis != EXCESS else {}
     line = titles(chosen(fields, cells), cells, f"{glyphs.rule}{name} ")
     text = line.plain
     for was, now in names.items():

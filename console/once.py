@@ -32,8 +32,10 @@ def newest_incident(source: Asked, now: float, pool: str, *, live: bool = True) 
 
 
 def is_open(s: Snapshot, incidents: tuple[str, ...]) -> bool:
-    """Whether somebody should look: an alert's incident, or a verdict that somebody is hurt now."""
-    return bool(incidents) or s.verdict.level is Level.HURT
+    """Whether somebody should look: an alert's incident, or a verdict that somebody is hurt now, in
+    whichever pool."""
+    hurt = s.verdict.level is Level.HURT or any(o.is_hurt for o in s.others)
+    return bool(incidents) or hurt
 
 
 def as_json(s: Snapshot, incidents: tuple[str, ...]) -> dict[str, Any]:
@@ -61,6 +63,18 @@ def as_json(s: Snapshot, incidents: tuple[str, ...]) -> dict[str, Any]:
             "victims": sorted(s.verdict.victims),
             "since": s.verdict.since,
         },
+        "others": [
+            {
+                "pool": o.pool,
+                "level": o.level.value,
+                "line": o.line,
+                "named": o.named,
+                "victims": o.victims,
+                "data_age_s": o.age_s,
+                "stale": o.stale,
+            }
+            for o in s.others
+        ],
         "pool_shares": {
             "kv": s.strip.kv_share,
             "adapter": s.strip.adapter_share,

@@ -58,7 +58,7 @@ def never_open() -> Iterator[None]:
 def code_of(s: Snapshot, incidents: tuple[str, ...]) -> int:
     """An incident that the store holds open is open, however old the figures are; without one old
     figures say nothing about now."""
-    if incidents:
+    if incidents or any(o.is_hurt for o in s.others):
         return OPEN
     if s.stale or s.account is None:
         return NOBODY_CAN_SAY
@@ -83,6 +83,7 @@ def once(
     shown, place = PAGES[page], Place(tenant=tenant)
     with never_open():
         try:
+            sight.show_columns(shown.every_column)
             picture = sight.whole()
             if at is not None:
                 try:

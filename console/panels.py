@@ -27,6 +27,9 @@ class Level(enum.Enum):
     HURT = "hurt"
 
 
+WORST_FIRST = (Level.HURT, Level.WARN, Level.UNKNOWN, Level.QUIET)
+
+
 class Mark(enum.IntEnum):
     """What a tenant's row says at its left edge; the order is the order of the rows."""
 
@@ -166,6 +169,27 @@ class Lamps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolVerdict:
+    """What is to be said of a pool that is not in front: the first sentence of its verdict.
+
+    `age_s`: how old its figures are; `stale`: too old to speak of now.
+    """
+
+    pool: str
+    level: Level
+    line: str
+    named: str | None = None
+    victims: int = 0
+    age_s: float = 0.0
+    stale: bool = False
+
+    @property
+    def is_hurt(self) -> bool:
+        """Whether somebody is hurt there now, by figures that are of now."""
+        return self.level is Level.HURT and not self.stale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything one screen shows, at one instant, of one pool."""
 
@@ -190,6 +214,9 @@ class Snapshot:
     lamps: Lamps = Lamps()
     pools: tuple[str, ...] = ()  # all that were heard, this one among them
     edge: float | None = None  # the newest instant there is; None: this picture is of it
+    others: tuple[PoolVerdict, ...] = ()  # the pools that are not in front, the worst first
+    every_column: bool = True  # the last minute's rows have all columns, not only a picture's
+    filling: bool = False  # a first look: the last minute alone, nobody has been judged yet
 
     @property
     def data_age_s(self) -> float | None:

@@ -33,6 +33,8 @@ class Sees(Protocol):
 
     def show_pool(self, pool: str | None) -> None: ...
 
+    def show_columns(self, every: bool) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -136,10 +138,14 @@ class Poller:
                 elif wanted is None:
                     shown = None
                 self._answer()
+                filling = False
                 if not self._over.is_set() and not self._wake.is_set():
-                    self._say(self._now())
+                    now = self._now()
+                    filling = isinstance(now, Now) and now.snapshot.filling
+                    self._say(now)
                 self._cost_s = time.thread_time() - began
-                self.rest_s = pause_s(self._period_s, self._cost_s)
+                # After a first look the whole picture is waited for.
+                self.rest_s = 0.0 if filling else pause_s(self._period_s, self._cost_s)
                 self._wake.wait(self.rest_s)
         finally:
             self._feed.close()

@@ -108,12 +108,14 @@ def reach(picture: Snapshot, span_s: float) -> tuple[float, float]:
 
 class Page(ABC):
     """One page. `name` is also where its keys work (`console.keys`); `title` heads it; `whole`: it
-    draws header and keys itself; `filter_hint` "" has no filter."""
+    draws header and keys itself; `filter_hint` "" has no filter; `every_column`: as data it has all
+    columns of a tenant's minute."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     whole: ClassVar[bool] = False
     filter_hint: ClassVar[str] = ""
+    every_column: ClassVar[bool] = False
 
     @abstractmethod
     def lines(self, scene: Scene) -> Sequence[Line]:
@@ -124,6 +126,11 @@ class Page(ABC):
         """The questions whose answers it draws, the same ones while nothing is new: take their
         times from `reach`, or they are asked again for every picture."""
         return ()
+
+    def wants_columns(self, scene: Scene) -> bool:
+        """Whether what is seen needs columns of a tenant's minute that no picture has by itself:
+        of a crowd they are as much again to ask for."""
+        return False
 
     def heading(self, scene: Scene) -> str:
         """What stands in the page's rule beside its title: whom it is about, how it is sorted."""

@@ -94,6 +94,8 @@ class Seeing(App[None]):
         self._stack: list[str] = [FIRST]
         self._places: dict[str, Place] = {}
         self._asks: Asks = ()
+        self._every_column = False
+        self._with_columns: Callable[[], object] | None = None  # waits for them
         self._details: OrderedDict[object, Detail] = OrderedDict()
         self._poller = Poller(feed, lambda told: self.post_message(Heard(told)),
                               self._settings.period_s)  # fmt: skip
@@ -141,8 +143,11 @@ class Seeing(App[None]):
         if isinstance(told, Now):
             self._heard_at, self._trouble = self._monotonic(), None
             self._newest = told.snapshot
+            early = self.picture is not None and self.picture.filling
             if self._at is None and not self._held:
                 self.picture = told.snapshot
+            elif self._at is None and early:  # a first look is not what was to be held
+                self.picture = replace(told.snapshot, edge=told.snapshot.now)
             elif self.picture is not None:  # how far back it lies grows
                 self.picture = replace(self.picture, edge=told.snapshot.now)
         elif isinstance(told, Then):
@@ -157,6 +162,7 @@ class Seeing(App[None]):
             self._not_then = told.why
         if self.picture is before:  # a new one has been drawn already
             self._body.redraw()
+        self._do_with_columns()
 
     def _keep(self, detail: Detail) -> None:
         """The newest answers to a page's questions; of a refusal only that there was one."""
@@ -200,9 +206,12 @@ class Seeing(App[None]):
         return row.tenant if row is not None and row.tenant is not None else self.place.tenant
 
     def scene(self) -> Scene | None:
-        """What the open page is drawn from; None before there is a picture."""
+        """What the open page is drawn from; None before there is a picture, and of a first look for
+        every page but the first: it has the largest tenants alone."""
         cells, lines = self.size
-        return None if self.picture is None else self._scene(self.picture, cells, lines)
+        if self.picture is None or (self.picture.filling and self.page.name != FIRST):
+            return None
+        return self._scene(self.picture, cells, lines)
 
     def _scene(self, s: Snapshot, cells: int, lines: int) -> Scene:
         detail = self._details.get(tuple(a.about for a in self._asks), NOTHING)
@@ -218,12 +227,48 @@ class Seeing(App[None]):
         is asked for."""
         if place is not None:
             self._places[self._stack[-1]] = place
-        if self.picture is not None:
+        self._choose_columns()
+        if self.picture is not None and not self.picture.filling:
             asks = self.page.wants(self.picture, self.place)
             if asks != self._asks:
                 self._asks = asks
                 self._poller.ask(asks)
         self._body.redraw()
+
+    def _choose_columns(self) -> None:
+        """Have all columns asked for while something needs them, and no longer."""
+        scene = self.scene()
+        seen = scene is not None and self.page.wants_columns(scene)
+        every = seen or self._with_columns is not None
+        if every is not self._every_column:
+            self._every_column = every
+            self._feed.show_columns(every)
+            if every and scene is not None and not scene.picture.every_column:
+                self.ask_anew()
+
+    def with_columns(self, do: Callable[[], object]) -> None:
+        """Do it with a picture whose rows have all their columns: now, or when the next one is."""
+        if self.picture is not None and self.picture.every_column:
+            do()
+            return
+        self._with_columns = do
+        self._choose_columns()
+
+    def _do_with_columns(self) -> None:
+        do = self._with_columns
+        if do is not None and self.picture is not None and self.picture.every_column:
+            self._with_columns = None
+            do()
+
+    def ask_anew(self) -> None:
+        """What is looked at is asked for again: what the feed is to show of it has changed."""
+        at = self._at
+        if self._held and self.picture is not None:
+            at = self.picture.now
+        if at is not None:
+            self._at, self._held = at + 1e-6, False  # the same instant, and another question
+            self._poller.want(self._at)
+        self._poller.look()
 
     def open_page(self, name: str, tenant: str | None = None) -> None:
         """Go on to a page; `esc` comes back. One that is under the open one is gone back to."""

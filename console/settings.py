@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from console.wide_columns import COLUMNS, GROUPS
-
 # Amber from the first number on, red from the second one. Seconds, shares of 1, or counts.
 DEFAULT_THRESHOLDS: Mapping[str, tuple[float, float]] = {
     "oldest": (2.0, 10.0),
@@ -52,6 +50,9 @@ class ConsoleSettings:
 
 def read_settings(path: Path) -> ConsoleSettings:
     """The settings in a file; what it leaves out is the default. Raises ConsoleConfigError."""
+    # Only here: without a file nobody has to know the columns before a table is open.
+    from console.wide_columns import COLUMNS, GROUPS
+
     try:
         said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
@@ -66,21 +67,23 @@ def read_settings(path: Path) -> ConsoleSettings:
             )
     plain = ConsoleSettings()
     return ConsoleSettings(
-        thresholds={**DEFAULT_THRESHOLDS, **_thresholds(path, said.get("thresholds", {}))},
+        thresholds={**DEFAULT_THRESHOLDS, **_thresholds(path, said.get("thresholds", {}), COLUMNS)},
         sort=_one_of(path, "sort", said.get("sort", plain.sort), (NAME, *COLUMNS)),
         group=_one_of(path, "group", said.get("group", plain.group), tuple(GROUPS)),
         period_s=_period(path, said.get("period_s", plain.period_s)),
     )
 
 
-def _thresholds(path: Path, said: Any) -> dict[str, tuple[float, float]]:
+def _thresholds(
+    path: Path, said: Any, columns: Mapping[str, Any]
+) -> dict[str, tuple[float, float]]:
     if not isinstance(said, dict):
         raise ConsoleConfigError(f"{path}: thresholds = {said!r}: expected a table of columns")
     out = {}
     for key, value in said.items():
-        if key not in COLUMNS:
+        if key not in columns:
             raise ConsoleConfigError(
-                f"{path}: thresholds.{key}: no such column{_near(key, tuple(COLUMNS))}"
+                f"{path}: thresholds.{key}: no such column{_near(key, tuple(columns))}"
             )
         numbers = value if isinstance(value, list) else [value]
         good = all(_is_number(v) for v in numbers) and 1 <= len(numbers) <= 2

@@ -11,19 +11,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import tzinfo
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from console.accounting import ACCOUNT_S
 from console.detail import Asks, Detail, fetch
 from console.formats import day
 from console.gather import Asked, Gathered, Gatherer
-from console.judge import Judge, LiveJudge, Windows
 from console.panels import LIVE, Snapshot, Tick
 from console.rows import Rows
-from console.snapshot import WINDOW_S, build_snapshot
+from console.snapshot import ACCOUNT_S, WINDOW_S
 from telemetry.errors import QueryError
-from telemetry.kept_buckets import KeptBuckets
-from telemetry.window import PoolChoice, pools_of, window_of
+
+if TYPE_CHECKING:
+    from console.building import Builder
 
 OPEN_STALE_S = 30.0  # an open minute is sent every ten seconds
 LATE_BUCKETS = 2.5
@@ -140,8 +139,9 @@ def _reach(source: Asked) -> tuple[float, float]:
 
 class Sight:
     """The console's feed. `opening` opens the source, and again after a failure; called, like all
-    of this but `show_pool`, from one thread. `pool` None shows the pool heard last. Shares and
-    rates are of `window_s`, waits of `account_s`."""
+    of this but `show_pool` and `show_columns`, from one thread. `pool` None shows the pool heard
+    last. Shares and rates are of `window_s`, waits of `account_s`. `first_look`: the first picture
+    is a quick one of the last minute (`Snapshot.filling`), and the next one whole."""
 
     def __init__(
         self,
@@ -155,6 +155,7 @@ class Sight:
         recent_s: float = RECENT_S,
         window_s: float = WINDOW_S,
         account_s: float = ACCOUNT_S,
+        first_look: bool = False,
     ) -> None:
         self._window_s = window_s
         self._account_s = account_s
@@ -168,20 +169,32 @@ class Sight:
         self._source: Asked | None = None
         self._gatherer: Gatherer | None = None
         self._last: tuple[tuple[object, ...], Snapshot] | None = None
-        self._past: OrderedDict[tuple[float, str | None], Snapshot] = OrderedDict()
+        self._past: OrderedDict[tuple[float, str | None, bool], Snapshot] = OrderedDict()
         self._down_since: float | None = None
-        self._buckets = KeptBuckets()
+        self._all_columns = False
+        self._builder: Builder | None = None
+        self._quick = first_look
         self._whole = True
 
     def show_pool(self, pool: str | None) -> None:
         """Look at another pool from the next picture on."""
         self._pool = pool
 
+    def show_columns(self, every: bool) -> None:
+        """From the next picture on the last minute's rows carry all their columns, or only those of
+        a picture and its verdict: a crowd's are half as much to ask for."""
+        self._all_columns = every
+
     def snapshot(self) -> Snapshot:
         """The picture of now. Raises whatever the source raises, and has let go of it then."""
         try:
             source, gatherer = self._opened()
             now = self._edge.now(source)
+            if self._quick:
+                self._quick = False
+                first = self._first_look(source, now)
+                if first is not None:
+                    return first
             gathered = gatherer.now(now, still=self._edge.settled)
         except BaseException:
             self.close()
@@ -192,6 +205,7 @@ class Sight:
     def whole(self) -> Snapshot:
         """The same, with all that it wants to look back on: of a crowd that takes several pictures,
         and a screen shows the first ones meanwhile."""
+        self._quick = False
         made = self.snapshot()
         while not self._whole:
             made = self.snapshot()
@@ -200,8 +214,8 @@ class Sight:
     def at(self, at: float) -> Snapshot:
         """The picture as it was at an instant (unix seconds), by what was recorded for good. A
         later one than now is now's."""
-        chosen = self._pool
-        known = self._past.get((at, chosen))
+        chosen, every = self._pool, self._all_columns
+        known = self._past.get((at, chosen, every))
         if known is not None:
             return known
         try:
@@ -214,7 +228,7 @@ class Sight:
         pool = self._settled_pool(gathered.rows, chosen)
         made = self._built(gathered, min(at, edge), pool, settled=True, edge=edge)
         if at <= edge:  # what lies ahead becomes another picture
-            self._past[at, pool] = made
+            self._past[at, pool, every] = made
         while len(self._past) > REMEMBERED:
             self._past.popitem(last=False)
         return made
@@ -242,6 +256,7 @@ class Sight:
             self._source = self._opening()
             self._gatherer = Gatherer(self._source, self._monotonic)
             self._last = None
+        self._gatherer.all_columns = self._all_columns
         return self._source, self._gatherer
 
     def _now(self, gathered: Gathered, now: float) -> Snapshot:
@@ -256,10 +271,16 @@ class Sight:
                 len(rows.events), len(rows.policies))  # fmt: skip
         if self._last is not None and self._last[0] == same:
             was = self._last[1]
+            late_s = self._stale_after(gathered.bucket_s, was)
+            aged = now - was.now
             made = replace(
                 was,
                 now=now,
-                stale=was.data_at is None or now - was.data_at > self._stale_after(gathered, was),
+                stale=was.data_at is None or now - was.data_at > late_s,
+                others=tuple(
+                    replace(o, age_s=o.age_s + aged, stale=o.age_s + aged > late_s)
+                    for o in was.others
+                ),
                 lamps=replace(was.lamps, store_down_s=self._down_s(), notes=gathered.notes),
             )
         else:
@@ -273,49 +294,62 @@ class Sight:
     def _built(
         self, gathered: Gathered, at: float, pool: str | None, *, settled: bool, edge: float | None
     ) -> Snapshot:
-        rows = gathered.rows
-        # A picture of the past has its own rows.
-        windows: Windows = self._buckets.window if edge is None else window_of
-        judge: Judge = LiveJudge(recent_s=self._recent_s, pool=pool, tz=self._tz, windows=windows)
-        made = build_snapshot(
-            rows,
+        if self._builder is None:
+            # Only here: it brings NumPy, and the first look does without.
+            from console.building import Builder
+
+            self._builder = Builder(tz=self._tz, recent_s=self._recent_s, window_s=self._window_s,
+                                    account_s=self._account_s)  # fmt: skip
+        made = self._builder.built(
+            gathered,
             at,
-            window_s=self._window_s,
-            account_s=self._account_s,
-            pool=pool,
+            pool,
             mode=self._edge.label(),
             phase=self._phase() if not settled else None,
-            verdict=judge(rows, at) if rows.engines else None,
-            accounted=True,
-            notes=gathered.notes,
             store_down_s=self._down_s() if gathered.store_down else None,
             edge=edge,
-            windows=windows,
+            stale_after=lambda made: self._stale_after(gathered.bucket_s, made),
         )
-        self._buckets.forget(min((r.bucket_start for r in rows.engines), default=at))
-        stale = made.data_at is None or at - made.data_at > self._stale_after(gathered, made)
-        return replace(made, stale=stale)
+        return replace(made, every_column=gathered.every_column)
+
+    def _first_look(self, source: Asked, now: float) -> Snapshot | None:
+        """The last minute of the pool, of the largest tenants alone; None where nothing is known
+        of it, or the source is of a version that cannot say."""
+        from console.glance import glance
+
+        try:
+            found = glance(source, now, pool=self._pool, mode=self._edge.label(),
+                           settled=self._edge.settled, window_s=self._window_s)  # fmt: skip
+        except QueryError:
+            return None
+        if found is None:
+            return None
+        made, bucket_s = found
+        late = made.data_at is None or now - made.data_at > self._stale_after(bucket_s, made)
+        return replace(made, stale=late)
 
     def _settled_pool(self, rows: Rows, chosen: str | None) -> str | None:
         """The pool of a whole picture, whatever the reader chooses while it is made. Where nobody
         has chosen, the one heard last first: the screen does not go to and fro. Raises PoolChoice
         where the one chosen has no rows and others do."""
-        pools = pools_of(rows.engines)
+        pools = sorted({r.pool for r in rows.engines})
         if chosen is None:
             newest = max(rows.engines, key=lambda r: r.bucket_start, default=None)
             if self._pool is None and newest is not None:
                 self._pool = newest.pool
             return newest.pool if newest is not None else None
         if pools and chosen not in pools:
+            from telemetry.window import PoolChoice
+
             listed = ", ".join(map(repr, pools))
             raise PoolChoice(f"no pool {chosen!r} was heard lately; there is {listed}")
         return chosen
 
-    def _stale_after(self, gathered: Gathered, picture: Snapshot) -> float:
+    def _stale_after(self, bucket_s: float, picture: Snapshot) -> float:
         if picture.edge is not None or self._edge.settled:
-            return LATE_BUCKETS * gathered.bucket_s
+            return LATE_BUCKETS * bucket_s
         # Without an open minute the newest one is up to a minute old before the next is closed.
-        return OPEN_STALE_S + (0.0 if picture.provisional else gathered.bucket_s)
+        return OPEN_STALE_S + (0.0 if picture.provisional else bucket_s)
 
     def _note_store(self, gathered: Gathered) -> None:
         if not gathered.store_down:

@@ -9,9 +9,8 @@ an engine's row nothing is known (None).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from console.accounting import ACCOUNT_S, build_account
-from console.judge import Windows
 from console.panels import (
     LIVE,
     Lamps,
@@ -33,11 +32,15 @@ from console.story import counts_only, ticker, trend
 from console.tenants import flowing, tenant_rows
 from telemetry.conventions import WAIT_REASONS
 from telemetry.records import TenantMinute
-from telemetry.window import window_of
+
+if TYPE_CHECKING:
+    from console.account import Account
+    from console.judge import Windows
 
 __all__ = ["Snapshot", "VerdictLines", "build_snapshot", "fold"]
 
 WINDOW_S = 60.0
+ACCOUNT_S = 300.0
 STALE_AFTER_S = 30.0
 
 
@@ -55,7 +58,7 @@ def build_snapshot(
     notes: tuple[str, ...] = (),
     store_down_s: float | None = None,
     edge: float | None = None,
-    windows: Windows = window_of,
+    windows: Windows | None = None,
     account_s: float = ACCOUNT_S,
 ) -> Snapshot:
     """The picture of one pool at `now` (unix seconds).
@@ -63,7 +66,8 @@ def build_snapshot(
     `rows` reach back over the window and whatever history there is for the usual waits and the
     trend. `pool` None takes the pool heard last. `phase` None takes the newest `mark` event.
     Without a `verdict` the lines state counts and name no holder. `accounted`: with the lists of
-    who waits and who holds. `notes`, `store_down_s` and `edge` are what the source said of itself.
+    who waits and who holds, by windows of rows that `windows` makes (None: `window_of`). `notes`,
+    `store_down_s` and `edge` are what the source said of itself.
     """
     pool = pool if pool is not None else _pool_heard_last(rows)
     mine = rows.of_pool(pool) if pool is not None else rows
@@ -92,7 +96,7 @@ def build_snapshot(
         verdict=spoken,
         tenants=tenants,
         ticker=ticker(mine, now),
-        account=build_account(mine, span, flow, tenants, account_s, windows) if accounted else None,
+        account=_account(mine, span, flow, tenants, account_s, windows) if accounted else None,
         lamps=Lamps(
             heard=len({k[0] for k in span.newest}),
             known=len({k[0] for k in span.engines}),
@@ -104,6 +108,21 @@ def build_snapshot(
         pools=tuple(sorted({r.pool for r in rows.engines})),
         edge=edge,
     )
+
+
+def _account(
+    rows: Rows,
+    span: Span,
+    flow: Sequence[TenantMinute],
+    tenants: Sequence[TenantRow],
+    account_s: float,
+    windows: Windows | None,
+) -> Account | None:
+    # Only here: it brings NumPy, and a first look does without.
+    from console.accounting import build_account
+    from telemetry.window import window_of
+
+    return build_account(rows, span, flow, tenants, account_s, windows or window_of)
 
 
 def _lost(rows: Rows, now: float) -> int:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
-import numpy as np
-
 from console.account import TenantNow
 from console.formats import ABSENT, duration, percent, quantity
 from console.panels import over, total
+from telemetry.ask.rows_console import ConsoleMinutesRow
 from telemetry.conventions import Kind
 from telemetry.records import TenantMinute
-from telemetry.watch.frame import percentiles
+
+# Columns of a tenant's minute that every picture has; the others are asked for when they are seen.
+_PICTURED = frozenset(f.name for f in fields(ConsoleMinutesRow))
 
 Value = Callable[[TenantNow], float | None]
 Show = Callable[[float | None], str]
@@ -99,6 +100,10 @@ def _percentile(histogram: str, which: int) -> Value:
         counts = [c for m in t.minutes if (c := getattr(m, histogram)) is not None]
         if not counts:
             return None
+        import numpy as np  # only here: nobody waits for it before the table is open
+
+        from telemetry.watch.frame import percentiles
+
         found = percentiles(np.sum(np.array(counts, dtype=np.float64), axis=0)[None, :])
         number = float(found[which][0])
         return None if number != number else number
@@ -210,3 +215,10 @@ GROUPS: Mapping[str, tuple[WideColumn, ...]] = {
 }  # fmt: skip
 
 COLUMNS: Mapping[str, WideColumn] = {c.key: c for group in GROUPS.values() for c in group}
+# Keys of columns whose values a picture has by itself.
+PICTURED = frozenset(
+    c.key
+    for group, columns in GROUPS.items()
+    for c in columns
+    if group == "now" or c.key in _PICTURED or c.key.startswith("ttft_")
+) | {"tenant"}

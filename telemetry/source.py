@@ -5,76 +5,43 @@ Every source answers the same questions the same way; the caller does not know w
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from telemetry.ask import ask_sql, loose, reading, windowed
-from telemetry.ask.reading import READ, SQL, Result
-from telemetry.errors import StoreBusy, StoreError, StoreUnreachable
+from telemetry.ask import loose, reading
+from telemetry.ask.reading import Result
+from telemetry.errors import StoreError, StoreUnreachable
+from telemetry.file_source import FileSource
+from telemetry.reader import Reader, Source
 from telemetry.service import listen
-from telemetry.store import migrations, owner, parts, quarantine, sql, unreadable
+from telemetry.store import owner, parts, sql
 
 if TYPE_CHECKING:
-    import duckdb
-
     from telemetry.service.client import StoreClient
     from telemetry.store.store import Store
+
+__all__ = [
+    "FileSource",
+    "FolderSource",
+    "LiveSource",
+    "LooseSource",
+    "MemorySource",
+    "Reader",
+    "STORE_SOCKET",
+    "Source",
+    "StoreSource",
+    "WORKER_SOCKET",
+    "live_addresses",
+    "open_source",
+]
 
 WORKER_SOCKET, STORE_SOCKET = "worker.sock", "store.sock"  # in a serve's runtime folder
 _ONE_OF_SEVERAL = re.compile(r"w[0-9]+\.sock")  # a worker's, where there are several
 
-log = logging.getLogger(__name__)
-
 _MEMORY_PART = "1970-01-01"
-
-
-class Source(Protocol):
-    """Anything that can be asked for stored rows. Instants are unix seconds."""
-
-    def read(self, table: str, start: float, end: float) -> list[Any]:
-        """Rows of a table as its dataclass, in order of time: minute rows whose bucket starts in
-        [start, end), requests that arrived in it, events, policies and steps at an instant in it;
-        all rows of `engine_run` and `adapter`. Infinite bounds are allowed.
-
-        Raises QueryError for an unknown table; StoreError when there is no answer to be had.
-        """
-        ...
-
-    def query(self, name: str, **parameters: Any) -> Result:
-        """The answer of `telemetry/queries/<name>.sql`. Raises QueryError, StoreError."""
-        ...
-
-    def span(self) -> tuple[float, float] | None:
-        """Start of the first bucket and end of the last one; None when there is none."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Reader:
-    """The questions, in terms of one: `run`."""
-
-    def run(self, name: str, parameters: dict[str, Any]) -> Result:
-        raise TypeError("a source says how it runs a question")
-
-    def read(self, table: str, start: float, end: float) -> list[Any]:
-        return reading.to_rows(table, self.run(READ + table, {"start": start, "end": end}))
-
-    def query(self, name: str, **parameters: Any) -> Result:
-        return self.run(name, parameters)
-
-    def span(self) -> tuple[float, float] | None:
-        [(first, last)] = self.run("span", {}).rows
-        return None if first is None else (first, last)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class StoreSource(Reader):
@@ -100,140 +67,6 @@ class LiveSource(Reader):
 
     def close(self) -> None:
         self._client.close()
-
-
-class FileSource(Reader):
-    """A store folder that nobody writes into: open day files and Parquet, read only.
-
-    Files are opened for the length of one question, so that a store process that starts meanwhile
-    is not locked out. Writes nothing, not even a lock file.
-    """
-
-    def __init__(self, folder: Path | str) -> None:
-        """Raises StoreError when there is no such folder."""
-        self.folder = Path(folder)
-        parts.check_path(self.folder)
-        if not self.folder.is_dir():
-            raise StoreError(f"{self.folder} is not a folder: expected a store")
-
-    def run(self, name: str, parameters: dict[str, Any]) -> Result:
-        import duckdb
-
-        named = reading.tables_named(name)
-        with self.attached(parameters) as (con, readable):
-            parts.define_views(con, readable, named)
-            if name == SQL:
-                ask_sql.seal(con, self.folder)
-            try:
-                answer = reading.run(con, name, parameters)
-            except duckdb.Error as e:
-                sound = self._without_damage(con, readable, e)
-                if sound == readable:
-                    raise
-                parts.define_views(con, sound, named)
-                answer = reading.run(con, name, parameters)
-                readable = sound
-            lacks = quarantine.partial(self.folder, *reading.window(parameters))
-            lacks += tuple(
-                f"{p.name}: {', '.join(sorted(p.without))} cannot be read"
-                for p in readable
-                if p.without
-            )
-            return replace(answer, partial=lacks) if lacks else answer
-
-    @contextmanager
-    def attached(
-        self, parameters: dict[str, Any]
-    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[parts.Part]]]:
-        """A connection with the parts that a question needs, for as long as it takes.
-
-        Raises StoreBusy when a process owns the folder, StoreError when it cannot be read.
-        """
-        import duckdb
-
-        if owner.owned(self.folder):
-            raise StoreBusy(owner.busy_message(self.folder, owner.owner_pid(self.folder)))
-        con = duckdb.connect(":memory:")
-        try:
-            con.execute("SET TimeZone = 'UTC'")
-            yield con, self._readable(con, self._wanted(parameters))
-        except duckdb.Error as e:
-            raise StoreError(
-                f"the store {self.folder} cannot be read: {unreadable.in_short(e)}"
-            ) from e
-        finally:
-            con.close()
-
-    def _wanted(self, parameters: dict[str, Any]) -> list[parts.Part]:
-        start, end = parameters.get("start"), parameters.get("end")
-        listed = parts.list_parts(self.folder)
-        if not isinstance(start, int | float) or not isinstance(end, int | float):
-            return listed
-        return [p for p in listed if p.touches(start - windowed.BEFORE_S, end)]
-
-    def _readable(
-        self, con: duckdb.DuckDBPyConnection, wanted: Iterable[parts.Part]
-    ) -> list[parts.Part]:
-        """Attach the open parts. What cannot be read of a part is left out, loudly."""
-        return [self._open(con, p) if p.file is not None else self._closed(con, p) for p in wanted]
-
-    def _open(self, con: duckdb.DuckDBPyConnection, part: parts.Part) -> parts.Part:
-        import duckdb
-
-        assert part.file is not None
-        try:
-            con.execute(sql.attach(part.name, part.file, read_only=True))
-            migrations.version_of(con, part.name, part.file)
-        except duckdb.Error as e:
-            if parts.is_locked(e):
-                raise StoreBusy(owner.busy_message(self.folder, None)) from None
-            if not parts.is_corrupt(e, self.folder):
-                raise
-            return self._left_out(part, [t.name for t in sql.tables_of(part.name)], part.file, e)
-        return part
-
-    def _closed(self, con: duckdb.DuckDBPyConnection, part: parts.Part) -> parts.Part:
-        import duckdb
-
-        assert part.folder is not None
-        migrations.manifest_tables(part.folder)
-        for table in sql.tables_of(part.name):
-            file = part.parquet(table)
-            if file is None:
-                continue
-            try:
-                parts.check_parquet(con, file)
-            except duckdb.Error as e:
-                if not parts.is_corrupt(e, self.folder):
-                    raise StoreError(unreadable.sentence(file, e)) from e
-                part = self._left_out(part, [table.name], file, e)
-        return part
-
-    def _without_damage(
-        self, con: duckdb.DuckDBPyConnection, readable: list[parts.Part], error: Exception
-    ) -> list[parts.Part]:
-        """The parts without what is damaged inside, where a question stumbled over that."""
-        if not parts.is_corrupt(error, self.folder):
-            return readable
-        sound = []
-        for part in readable:
-            for table, file, e in parts.damaged(con, part, self.folder):
-                part = self._left_out(part, [table.name], file, e)
-            sound.append(part)
-        return sound
-
-    def _left_out(
-        self, part: parts.Part, tables: Iterable[str], file: Path, error: Exception
-    ) -> parts.Part:
-        log.error(
-            "CORRUPT: %s cannot be read and is left out (%s): answers about %s are partial. "
-            "Bring it back from a backup; the next process that writes here moves it to %s/.",
-            file,
-            unreadable.damage(error),
-            part.name,
-            quarantine.FOLDER,
-        )
-        return replace(part, without=part.without | frozenset(tables))
 
 
 class LooseSource(Reader):
@@ -312,6 +145,17 @@ class FolderSource(Reader):
             if owner.owned(self._files.folder):
                 raise
             return self._files.run(name, parameters)  # it ended between the look and the question
+
+    def span(self) -> tuple[float, float] | None:
+        live = self._find()
+        if live is None:
+            return self._files.span()
+        try:
+            return live.span()
+        except StoreUnreachable:
+            if owner.owned(self._files.folder):
+                raise
+            return self._files.span()  # as in `run`
 
     def close(self) -> None:
         if self._live is not None:

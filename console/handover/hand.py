@@ -41,11 +41,13 @@ Do = Callable[[Callable[[str], None]], Said]
 @dataclass(frozen=True, slots=True)
 class Place:
     """What is looked at: `where` as `telemetry.source.open_source` takes it, `options` as the
-    command line says it. `recorded`: a sample or a replay, which takes no notes."""
+    command line says it. `recorded`: a sample or a replay, which takes no notes. `write_notes`:
+    a closed store takes them too."""
 
     where: str
     options: tuple[str, ...]
     recorded: bool = False
+    write_notes: bool = False
 
 
 def login() -> str:

@@ -6,6 +6,7 @@ Owns which store is asked and how long it may take; what becomes of a note the s
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from console.handover.hand import Place
@@ -34,6 +35,7 @@ def write_note(place: Place | None, pool: str, who: str, text: str) -> str:
     if place is None or place.recorded:
         raise StoreError("what is shown is a record: a note needs a store that is written to")
     where = store_of(place.where)
+    check_closed(where, place.write_notes)
     source = open_source(where)
     try:
         incident = newest_incident(source, time.time(), pool)
@@ -60,6 +62,26 @@ def store_of(where: str) -> str:
     if not stores:
         raise StoreError(f"no store answers there ({STORE_SOCKET}): a note needs one")
     return stores[0]
+
+
+def check_closed(where: str, write_notes: bool) -> None:
+    """Raises StoreError for files that were only to be looked at: a note would change them."""
+    from telemetry.service import listen
+
+    if listen.is_address(where):
+        return
+    import sample_incidents
+
+    samples = Path(sample_incidents.__file__).resolve().parent
+    if samples in Path(where).resolve().parents:
+        raise StoreError(
+            f"{where} is a sample that ships: it takes no notes. Copy it elsewhere to write into it"
+        )
+    if not write_notes:
+        raise StoreError(
+            f"{where} is closed, no process answers for it: a note would be written into its "
+            "files. Start the console with --write-notes to have it so"
+        )
 
 
 def _perform(where: str, act: str, **parameters: Any) -> None:

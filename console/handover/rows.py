@@ -17,6 +17,7 @@ from console.wide_columns import COLUMNS
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 # Of a page that asks several questions the one whose rows are its list.
 LISTS = {"heat": "cells", "tenant": "history", "adapters": "adapters"}
+EVERY_TENANT = ("overview", "table")  # pages whose list is of all tenants, with all columns
 EVERY = 100_000  # rows and columns of a matrix: all of them
 
 
@@ -32,7 +33,7 @@ def page_rows(page: str, scene: Scene) -> Rows | None:
     """What the page shows, whole: everything that matches and everything that is scrolled off. None
     where it has nothing yet."""
     account = scene.picture.account
-    if page in ("overview", "table"):
+    if page in EVERY_TENANT:
         return None if account is None else tenant_rows(account)
     if page == "matrix":
         return None if account is None else matrix_rows(account)

@@ -10,7 +10,17 @@ from console.lines import Line, Row
 from console.pages.overview import first_to_look_at
 from console.screens import TENANT, Open, Page, Place, Scene, Step
 from console.settings import NAME
-from console.wide import View, column_at, known_ranks, next_group, next_sort, ranked, wide_lines
+from console.wide import (
+    View,
+    column_at,
+    columns_of,
+    known_ranks,
+    next_group,
+    next_sort,
+    ranked,
+    wide_lines,
+)
+from console.wide_columns import PICTURED
 
 GROUP = "group"
 
@@ -41,6 +51,7 @@ class WidePage(Page):
     title: ClassVar[str] = "ALL"
     whole: ClassVar[bool] = True
     filter_hint: ClassVar[str] = "names that match this (!this: all the others)"
+    every_column: ClassVar[bool] = True
 
     def lines(self, scene: Scene) -> Sequence[Line]:
         return wide_lines(
@@ -52,6 +63,11 @@ class WidePage(Page):
         if account is None:
             return ()
         return [Row(TENANT, t.name) for t in known_ranks(account.tenants, view_of(scene))[0]]
+
+    def wants_columns(self, scene: Scene) -> bool:
+        view = view_of(scene)
+        shown = (view.sort, *(c.key for c in columns_of(view, scene.cells)))
+        return not PICTURED.issuperset(shown)
 
     def turn(self, scene: Scene, what: str) -> Place:
         view = view_of(scene)

@@ -10,6 +10,7 @@ from typing import Any
 
 from telemetry.ask.reading import Result
 from telemetry.ask.rows_alerts import ALERT_ROWS
+from telemetry.ask.rows_console import CONSOLE_ROWS
 from telemetry.ask.rows_pages import PAGE_ROWS
 from telemetry.ask.rows_report import REPORT_ROWS
 from telemetry.errors import QueryError
@@ -361,6 +362,7 @@ ROWS: dict[str, type[Any]] = {
     "usage": UsageRow,
     "usage_of": UsageRow,
     **ALERT_ROWS,
+    **CONSOLE_ROWS,
     **PAGE_ROWS,
     **REPORT_ROWS,
 }

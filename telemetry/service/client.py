@@ -10,10 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceResponse,
-)
 
 from telemetry.ask.reading import Result
 from telemetry.errors import (
@@ -112,6 +108,12 @@ class StoreClient:
 
         Raises MalformedBatch when the store cannot take them at all, now or later.
         """
+        # Only here: who asks and sends nothing starts without them.
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+            ExportMetricsServiceResponse,
+        )
+
         refused, reasons = 0, []
         if metrics is not None:
             partial = ExportMetricsServiceResponse.FromString(

@@ -91,7 +91,7 @@ def sizes_of(folder: Path) -> Result:
     from telemetry.source import FileSource
     from telemetry.store import sizes
 
-    with FileSource(folder).attached({}) as (con, listed):
+    with FileSource(folder).attached() as (con, listed):
         return sizes.measure(con, listed)
 
 

@@ -34,6 +34,7 @@ class Mute:
         self.over = threading.Event()
         self.pools: list[str | None] = []
         self.wanted: list[float] = []
+        self.columns: list[bool] = []
 
     def snapshot(self) -> Snapshot:
         self.over.wait()
@@ -48,6 +49,9 @@ class Mute:
 
     def show_pool(self, pool: str | None) -> None:
         self.pools.append(pool)
+
+    def show_columns(self, every: bool) -> None:
+        self.columns.append(every)
 
     def close(self) -> None:
         self.over.set()
@@ -109,6 +113,32 @@ async def test_the_first_paint_waits_for_nobody(app, pilot):
     assert shown(app)[0] == "tenantscope  no figures yet"
     await hear(app, pilot, Now(HURT))
     assert shown(app)[1].startswith("!! 3 HURT since 08:02:00")
+
+
+@scene()
+async def test_on_a_first_look_pages_wait_and_hold_waits_for_the_whole(app, pilot):
+    early = replace(HURT, filling=True, every_column=False)
+    await hear(app, pilot, Now(early))
+    await pilot.press("a", "down", "g")
+    assert "the last minutes are still being read" in "\n".join(shown(app))
+    assert (app.selected, app._feed.columns) == (None, [])
+    await pilot.press("a", "space")
+    await hear(app, pilot, Now(HURT))
+    assert shown(app)[1].startswith("!! 3 HURT since 08:02:00")
+    assert "HELD" in shown(app)[0]
+    await hear(app, pilot, Now(CALM))  # held: what is new is not shown any more
+    assert shown(app)[1].startswith("!! 3 HURT since 08:02:00")
+
+
+@scene(size=(120, 24))
+async def test_the_table_asks_for_columns_that_no_picture_has_while_it_shows_them(app, pilot):
+    await hear(app, pilot, Now(replace(HURT, every_column=False)))
+    await pilot.press("a")
+    assert app._feed.columns == []
+    await pilot.press("g", "g", "g")  # asked, got, waits
+    assert app._feed.columns == [True]
+    await pilot.press("a")
+    assert app._feed.columns == [True, False]
 
 
 @scene()

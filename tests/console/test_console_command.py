@@ -92,6 +92,8 @@ def test_a_sample_incident_at_a_time_names_its_culprit(capsys):
         (["--json"], 2, "--json goes with --once"),
         (["--once", "--replay", "2"], 2, "leave out --once"),
         (["--once", "--admin", "unix:/x"], 2, "leave out --once"),
+        (["--once", "--write-notes"], 2, "leave out --once"),
+        (["--incident", "five-pm-fanout", "--write-notes"], 2, "for a store on the screen"),
         (["--replay", "-1"], 2, "expected a speed above 0"),
         (["--once", "--store", "a", "--connect", "b:1"], 2, "one of them"),
         (["--once", "--store", " "], 2, "is empty"),

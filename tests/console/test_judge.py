@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC
 
-from console.judge import LINE_CELLS, LiveJudge, side_by_side
+from console.judge import LiveJudge
+from console.lines import LINE_CELLS, side_by_side
 from console.panels import Level
 from console.rows import Rows
 from tests.console import rows as made

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from console.detail import Ask, Asks, Detail
 from console.panels import Snapshot
 from console.poller import DETAIL_EVERY_S, Found, Now, Poller, Then, Trouble, pause_s
+from tests.console import rows as made
 from tests.console.test_app import Answering, Mute
-from tests.console.test_overview import END
+from tests.console.test_overview import END, picture
 
 
 def test_the_thread_asks_for_now_and_for_the_instant_wanted_once():
@@ -39,6 +41,32 @@ def test_the_thread_asks_for_now_and_for_the_instant_wanted_once():
     assert feed.wanted == [END - 10.0]
     assert sum(isinstance(t, Then) for t in told) == 1
     assert feed.closed
+
+
+def test_after_a_first_look_the_whole_picture_is_asked_for_without_a_rest():
+    told: list[object] = []
+    both = threading.Event()
+
+    whole = picture(made.calm())
+
+    class Filling(Mute):
+        looks = 0
+
+        def snapshot(self) -> Snapshot:
+            self.looks += 1
+            return replace(whole, filling=self.looks == 1)
+
+    def tell(x: object) -> None:
+        told.append(x)
+        if len(told) == 2:
+            both.set()
+
+    poller = Poller(Filling(), tell, 3600.0)  # a rest would not end within the test
+    poller.start()
+    assert both.wait(20)
+    poller.stop()
+    poller.join()
+    assert [t.snapshot.filling for t in told] == [True, False]
 
 
 def test_what_a_feed_raises_is_told_in_its_words():

@@ -15,6 +15,7 @@ from console.rows import Rows
 from console.screens import Place
 from console.sight import LiveEdge, NothingRecorded, RecordEdge, ReplayEdge, Sight
 from telemetry.ask.reading import Result
+from telemetry.ask.rows import ROWS, columns_of
 from telemetry.errors import QueryError, StoreError
 from telemetry.instants import micros
 from telemetry.source import open_source
@@ -226,7 +227,11 @@ def two_pools() -> Rows:
     return replace(rows, engines=(*rows.engines, older, newer))
 
 
-OWN_QUERIES = {"console_minutes": "tenant_minute", "console_matrix": "interference_minute"}
+OWN_QUERIES = {
+    "console_minutes": "tenant_minute",
+    "console_minutes_all": "tenant_minute",
+    "console_matrix": "interference_minute",
+}
 
 
 class Given:
@@ -235,9 +240,11 @@ class Given:
     def __init__(self, rows: Rows) -> None:
         self.fake = made.FakeSource(rows)
 
-    def query(self, name, *, start, end, **more):
+    def query(self, name, *, start=0.0, end=0.0, **more):
         if name in OWN_QUERIES:
-            return self._own(TABLES[OWN_QUERIES[name]], start, end)
+            return self._own(OWN_QUERIES[name], columns_of(ROWS[name]), start, end)
+        if not name.startswith("read."):
+            raise QueryError(f"no query {name!r}")
         table = TABLES[name.removeprefix("read.")]
         rows = self.fake.read(table.name, start, end)
         at = [c.name for c in table.columns if c.sql == "TIMESTAMP"]
@@ -249,15 +256,15 @@ class Given:
         values = tuple(tuple(told(r, c) for c in table.column_names) for r in rows)
         return Result(table.column_names, values)
 
-    def _own(self, table, start, end):
+    def _own(self, table, columns, start, end):
         """As the console's own queries answer: instants as seconds, histograms as text."""
 
         def told(value):
             return str(list(value)) if isinstance(value, tuple) else value
 
-        rows = self.fake.read(table.name, start, end)
-        values = (tuple(told(getattr(r, c)) for c in table.column_names) for r in rows)
-        return Result(table.column_names, tuple(values))
+        rows = self.fake.read(table, start, end)
+        values = (tuple(told(getattr(r, c)) for c in columns) for r in rows)
+        return Result(columns, tuple(values))
 
     def span(self):
         return self.fake.span()

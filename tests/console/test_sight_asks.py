@@ -9,15 +9,16 @@ from datetime import UTC
 import pytest
 
 from console import gather
-from console.gather import LATE_S, WHOLE_EVERY_S, Gatherer
+from console.gather import COMMITS, COUNT_AGAIN_S, LATE_S, WHOLE_EVERY_S, Gatherer
 from console.rows import Rows
 from console.sight import LiveEdge, RecordEdge, Sight
+from telemetry.ask.reading import Result
 from telemetry.errors import StoreUnreachable
 from telemetry.service.process import StoreServer
 from telemetry.store.store import Store
 from tests.console import places
 from tests.console import rows as made
-from tests.console.test_sight import END, Clock, Given, in_memory, sight
+from tests.console.test_sight import END, Clock, Given, sight
 
 
 class Counting:
@@ -39,13 +40,107 @@ class Counting:
 
 
 def test_where_nothing_is_new_only_engines_and_events_are_asked_for():
-    source = Counting(made.incident())
+    source = Silent(made.incident())
     gatherer = Gatherer(source, Clock())
     first = gatherer.now(END)
     source.asked.clear()
     again = gatherer.now(END + 1.0)
     assert source.asked == ["read.engine_minute", "read.event"]
     assert (again.revision, again.rows) == (first.revision, first.rows)
+
+
+class Committing(Counting):
+    """A live store: it counts what came in, and says so from memory."""
+
+    commits = 7
+
+    def __init__(self, rows: Rows) -> None:
+        self.source = Given(rows)
+        self.asked = []
+
+    def query(self, name, **parameters):
+        if name == COMMITS:
+            self.asked.append(name)
+            return Result(("pid", "started_unix_s", "batches"), ((1, 5.0, self.commits),))
+        return super().query(name, **parameters)
+
+
+def test_of_a_live_store_that_has_heard_nothing_since_no_row_is_asked_for():
+    source = Committing(made.incident())
+    gatherer = Gatherer(source, Clock())
+    first = gatherer.now(END)
+    source.asked.clear()
+    assert gatherer.now(END + 1.0) is first
+    assert source.asked == [COMMITS]
+    source.commits += 1
+    gatherer.now(END + 2.0)
+    assert source.asked == [COMMITS, COMMITS, "read.engine_minute", "read.event"]
+
+
+def test_what_came_while_rows_were_being_read_is_asked_for_again():
+    class Racing(Committing):
+        def query(self, name, **parameters):
+            answer = super().query(name, **parameters)
+            if name != COMMITS:
+                self.commits += 1
+            return answer
+
+    source = Racing(made.incident())
+    gatherer = Gatherer(source, Clock())
+    gatherer.now(END)
+    source.asked.clear()
+    gatherer.now(END + 1.0)
+    assert source.asked == [COMMITS, "read.engine_minute", "read.event"]
+
+
+def test_now_and_then_rows_are_looked_through_however_quiet_the_store_is():
+    source, clock = Committing(made.incident()), Clock()
+    gatherer = Gatherer(source, clock)
+    gatherer.now(END)
+    source.asked.clear()
+    clock.now += WHOLE_EVERY_S
+    gatherer.now(END + 1.0)
+    assert "read.engine_minute" in source.asked
+
+
+class Silent(Committing):
+    """A record: nobody counts."""
+
+    def query(self, name, **parameters):
+        self.asked.append(name)
+        return self.source.query(name, **parameters)
+
+
+def test_who_does_not_count_is_not_asked_to_each_second():
+    source, clock = Silent(made.incident()), Clock()
+    gatherer = Gatherer(source, clock)
+    for i in range(4):
+        gatherer.now(END + i)
+    assert source.asked.count(COMMITS) == 1
+    clock.now += COUNT_AGAIN_S
+    gatherer.now(END + 4)
+    assert source.asked.count(COMMITS) == 2
+
+
+def test_all_columns_are_asked_for_of_the_last_minute_and_only_when_they_are_shown():
+    every = replace(made.incident(), tenants=tuple(
+        replace(t, vtc_counter=3.0) for t in made.incident().tenants))  # fmt: skip
+    source = Committing(every)
+    gatherer = Gatherer(source, Clock())
+    narrow = gatherer.now(END)
+    assert {t.vtc_counter for t in narrow.rows.tenants} == {None}
+    assert {t.service for t in narrow.rows.tenants} == {t.service for t in every.tenants}
+    gatherer.all_columns = True
+    source.asked.clear()
+    wide = gatherer.now(END + 1.0)
+    assert "console_minutes_all" in source.asked
+    known = [t for t in wide.rows.tenants if t.vtc_counter is not None]
+    assert {t.bucket_start for t in known} >= {made.T0 + 10.0 * i for i in range(12, 18)}
+    assert wide.revision > narrow.revision
+    source.asked.clear()
+    assert gatherer.now(END + 2.0).revision == wide.revision
+    assert "console_minutes_all" not in source.asked
+    assert {t.vtc_counter for t in gatherer.past(END).rows.tenants} >= {3.0}
 
 
 def test_what_arrives_is_taken_in_and_the_rest_is_not_asked_for_again():
@@ -135,11 +230,11 @@ def test_a_crowds_history_comes_piece_by_piece_and_is_said_to_be_read(monkeypatc
     monkeypatch.setattr(gather, "PIECE_ROWS", 16)  # four buckets of four tenants
     rows = made.calm(30)
     end = made.T0 + 300.0
-    source = Bounds(rows)
+    source = Given(rows)
     gatherer, seen = Gatherer(source, Clock()), []
     for second in range(12):
         seen.append(gatherer.now(end + second))
-    whole = Gatherer(Counting(rows), Clock())
+    whole = Gatherer(Given(rows), Clock())
     assert [len(g.rows.engines) for g in seen[:4]] == [5, 9, 13, 17]
     assert "before are still being read" in seen[0].notes[-1]
     assert seen[-1].notes == ()
@@ -147,13 +242,14 @@ def test_a_crowds_history_comes_piece_by_piece_and_is_said_to_be_read(monkeypatc
     monkeypatch.undo()
     assert set(seen[-1].rows.tenants) == set(whole.now(end).rows.tenants)
     assert len(seen[-1].rows.tenants) == len(set(seen[-1].rows.tenants))
-    past = Gatherer(Counting(rows), Clock()).past(end).rows
+    past = Gatherer(Given(rows), Clock()).past(end).rows
     assert set(past.tenants) == set(whole.now(end).rows.tenants)
 
 
 def test_for_a_script_all_of_the_history_is_read_first(monkeypatch):
     monkeypatch.setattr(gather, "PIECE_ROWS", 16)
-    looked = in_memory(made.incident(), LiveEdge(lambda: END))
+    source = Given(made.incident())
+    looked = Sight(lambda: source, LiveEdge(lambda: END), tz=UTC)
     assert looked.whole().verdict.named == "acme"
     assert looked.whole().lamps.notes == ()
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from console.account import TenantNow, others
 from console.overview import Look
+from console.pages import PAGES
 from console.panels import TenantRow
+from console.screens import Place, Scene
 from console.settings import ConsoleConfigError, ConsoleSettings, read_settings
 from console.wide import (
     View,
@@ -24,7 +26,8 @@ from console.wide import (
     table_lines,
     wide_lines,
 )
-from console.wide_columns import COLUMNS, GROUPS, byte_count
+from console.wide_columns import COLUMNS, GROUPS, PICTURED, byte_count
+from telemetry.ask.rows_console import ConsoleMinutesRow
 from telemetry.conventions import Kind
 from telemetry.errors import QueryError
 from telemetry.records import TenantMinute
@@ -259,3 +262,24 @@ def test_the_view_begins_as_the_settings_say():
     view = View.of(ConsoleSettings(sort="tenant", group="slo"))
     assert (view.sort, view.descending, view.group) == ("tenant", False, "slo")
     assert replace(view, first=3).first == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "cells", "every"),
+    [
+        (Place(), 80, False),
+        (Place(), 120, False),
+        (Place(sort="vtc_gap"), 80, True),  # what it is sorted by counts, seen or not
+        (Place().turn("group", "waits"), 80, True),
+        (Place().turn("group", "fairness"), 60, True),
+    ],
+)
+def test_columns_that_no_picture_has_are_asked_for_where_they_are_seen(place, cells, every):
+    scene = Scene(picture(made.incident()), place, cells, 24, Look(tz=UTC))
+    assert PAGES["table"].wants_columns(scene) is every
+
+
+def test_of_a_pictures_own_columns_none_is_missing_from_the_first_group():
+    assert {c.key for c in GROUPS["now"]} <= PICTURED
+    pictured, minutes = ({f.name for f in fields(r)} for r in (ConsoleMinutesRow, TenantMinute))
+    assert PICTURED & COLUMNS.keys() & minutes == pictured & COLUMNS.keys()

@@ -47,7 +47,7 @@ WINDOW = {"start": T0, "end": T0 + 120}
 # Whatever a named query may ask for.
 ASKED: dict[str, Any] = WINDOW | {
     "by": "day", "request_id": "q7", "tenant": "a", "engine": "e1", "run_id": "r1", "pool": "main",
-    "n": 5, "reload_s": 60.0, "near": T0, "states": True,
+    "n": 5, "top": 1, "reload_s": 60.0, "near": T0, "states": True,
     "most": 5, "names": 3, "metric": "ttft", "one": True, "which": "all", "sort": "slowest",
     "low": T0, "high": T0 + 120, "usual": f"[[{T0 - 60}, {T0}]]", "tenants": '["a"]',
 }  # fmt: skip
@@ -160,6 +160,22 @@ def test_a_folder_is_asked_of_its_live_process_and_read_when_there_is_none(
     assert not (folder / owner.LIVE).exists()
     assert [r.output_tokens for r in source.read("tenant_minute", T0, T0 + 60)] == [2]
     source.close()
+
+
+def test_the_span_of_files_is_that_of_the_first_and_the_last_day_that_have_any(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    days = [T0 + k * DAY_S for k in range(4)]
+    with Store.open(tmp_path) as store:
+        # The last day has an event and no minute.
+        rows = [minute("a", d, output_tokens=1) for d in days[:3]]
+        deliver(store, batch(*rows), batch(event(1, days[3]), seq=2))
+        for day in list(store.days()):
+            store.close_day(day)
+        wanted = StoreSource(store).span()
+    (tmp_path / "2027-01-16" / "tenant_minute.parquet").write_bytes(b"spoilt")
+    assert FileSource(tmp_path).span() == wanted == (T0, days[2] + 60.0)
+    assert caplog.text == ""  # the day between is not looked at
 
 
 def test_a_live_file_left_by_a_killed_process_is_not_believed(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ MIDNIGHT = T0 + 16 * 3600.0  # the first one after T0
 ASKED: dict[str, Any] = {
     "by": "day", "request_id": "q7", "tenant": "a", "engine": "e1", "run_id": "r1", "pool": "main",
     "low": T0, "high": T0 + DAY_S, "usual": f"[[{T0}, {T0 + DAY_S}]]", "tenants": '["a"]',
-    "n": 3, "near": T0, "reload_s": 60.0, "states": True,
+    "n": 3, "top": 2, "near": T0, "reload_s": 60.0, "states": True,
     "most": 5, "names": 3, "metric": "ttft", "one": True, "which": "all", "sort": "slowest",
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from dataclasses import replace
 from datetime import UTC
 
 from console.app import ConsoleApp
@@ -108,6 +109,29 @@ def test_the_keys_of_the_hand_over(tmp_path, monkeypatch):
             app.hand.place = None
             await pilot.press("R")
             assert told.sentences[-1] == ("no store can be named for this view: a report needs one")
+            app._feed.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_list_of_all_tenants_is_written_when_its_columns_have_come(tmp_path):
+    narrow = replace(HURT, every_column=False)
+
+    async def play() -> None:
+        told = Told(Hand(Place("/s", ("--store", "/s")), folder=tmp_path, who="bob"))
+        app = told.app
+        async with app.run_test(size=(80, 24)) as pilot:
+            await hear(app, pilot, Now(narrow))
+            await pilot.press("C")
+            assert os.listdir(tmp_path) == []
+            assert app._feed.columns == [True]
+            await hear(app, pilot, Now(narrow))
+            assert os.listdir(tmp_path) == []
+            await hear(app, pilot, Now(HURT))
+            [table] = os.listdir(tmp_path)
+            assert told.sentences == [f"written: {tmp_path / table}"]
+            app.see()  # nothing needs them any more
+            assert app._feed.columns == [True, False]
             app._feed.close()
 
     asyncio.run(asyncio.wait_for(play(), 60))

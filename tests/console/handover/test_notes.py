@@ -11,6 +11,7 @@ from console.handover import notes
 from console.handover.hand import Place
 from console.rows import Rows
 from console.story import ticker
+from sample_incidents import incident_path
 from telemetry.alerts import state
 from telemetry.alerts.incident import LONGEST_NOTE, Incident, State
 from telemetry.errors import StoreError
@@ -26,6 +27,10 @@ def folder(tmp_path_factory):
     return places.folder(made.calm(1), tmp_path_factory.mktemp("notes"), None)
 
 
+def writable(where: str) -> Place:
+    return Place(where, (), write_notes=True)
+
+
 def told(where: str) -> list[str]:
     source = open_source(where)
     try:
@@ -36,7 +41,7 @@ def told(where: str) -> list[str]:
 
 
 def test_without_an_incident_it_stands_on_the_pools_timeline(folder):
-    said = notes.write_note(Place(folder, ()), "main", "bob", "restarted [red]x")
+    said = notes.write_note(writable(folder), "main", "bob", "restarted [red]x")
     assert said == "noted on pool main: no incident is open"
     assert told(folder) == ["bob: restarted [red]x"]
 
@@ -49,7 +54,7 @@ def test_beside_an_open_incident_it_belongs_to_it(folder):
     )  # fmt: skip
     with Store.open(folder) as store:
         store.ingest(Decoded((state.state_batch(incident, now, say=True),)))
-    assert notes.write_note(Place(folder, ()), "main", "bob", "capped") == "noted on inc-main-1"
+    assert notes.write_note(writable(folder), "main", "bob", "capped") == "noted on inc-main-1"
     source = open_source(folder)
     [note] = state.recall(source, time.time()).incidents["inc-main-1"].notes
     source.close()
@@ -68,6 +73,21 @@ def test_beside_an_open_incident_it_belongs_to_it(folder):
 def test_where_no_note_can_be_kept_a_sentence_says_so(place, why):
     with pytest.raises(StoreError, match=why):
         notes.write_note(place, "main", "bob", "hello")
+
+
+def test_a_closed_store_is_not_written_to_unless_the_command_line_says_so(folder):
+    before = told(folder)
+    with pytest.raises(StoreError, match=r"closed.*--write-notes"):
+        notes.write_note(Place(folder, ()), "main", "bob", "hello")
+    assert told(folder) == before
+
+
+def test_a_sample_that_ships_is_never_written_to():
+    store = incident_path("five-pm-fanout") / "store"
+    before = {p: p.stat().st_mtime_ns for p in store.rglob("*")}
+    with pytest.raises(StoreError, match="sample that ships: it takes no notes"):
+        notes.write_note(writable(str(store)), "main", "bob", "hello")
+    assert {p: p.stat().st_mtime_ns for p in store.rglob("*")} == before
 
 
 def test_a_note_is_checked_before_it_is_sent():

@@ -17,6 +17,9 @@ PLACES = {
     "requests": Place(sort="slowest"),
     "events": Place().turn("only", "every"),
     "policy": Place(),
+    "heat": Place(),
+    "matrix": Place(),
+    "adapters": Place(),
 }
 
 
