@@ -13,16 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from telemetry.baseline import (
-    MISSING_LEAST,
-    Baseline,
-    Growth,
-    fewer_workers,
-    growth_of,
-    usual_pace_of,
-)
+from telemetry.baseline import MISSING_LEAST, Baseline, fewer_workers, usual_pace_of
 from telemetry.conventions import WAIT_REASONS
 from telemetry.grid import Part
+from telemetry.growth import Growth, growth_of
 from telemetry.handed_on import HandedOn
 from telemetry.held import (
     CAPACITY_HELD,

@@ -1,5 +1,5 @@
 """What is usual: the calm buckets outside the incident, those of the same hour of past days with
-them, and how much the whole pool has grown.
+them, and the pool's own pace.
 
 Pure functions of a window. With fewer than three calm buckets there is no baseline: it is
 empty, so that nothing can be compared with it, and the reason is a sentence in `Baseline.problem`.
@@ -7,7 +7,7 @@ empty, so that nothing can be compared with it, and the reason is a sentence in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -15,12 +15,10 @@ import numpy as np
 
 from telemetry.charged import Cell, Charges, catalogue_of
 from telemetry.grid import Part
-from telemetry.window import Bucket, Window, engine_total, observed_s, part_of
+from telemetry.window import Bucket, Window, engine_total, observed_s
 
 MIN_BUCKETS = 3
 MAX_BUCKETS = 60
-MIN_PEERS = 8  # tenants whose median growth speaks for the pool
-MOST_GROWTH = 20.0
 SLOW = 1.2  # step time at equal batch, now over usual
 MISSING_LEAST = 0.05  # of the usual workers: less is an edge of a bucket
 USUAL_MISSES = 0.1  # of the eligible: more is no calm beginning
@@ -67,12 +65,6 @@ class Baseline:
         """A tenant's usual amount of a summed column, per second."""
         value = self.part.total(tenant, column) if self.buckets else None
         return value / self.observed_s if value is not None and self.observed_s else None
-
-    def rate_since(self, tenant: str, column: str) -> float | None:
-        """The same since the tenant's first offer."""
-        rate = self.rate(tenant, column)
-        present_s = self.present_s.get(tenant)
-        return rate * self.observed_s / present_s if rate is not None and present_s else rate
 
 
 def choose_baseline(window: Window) -> Baseline:
@@ -227,7 +219,7 @@ def _rates(buckets: Sequence[Bucket], seen_s: float) -> Mapping[Cell, float]:
     return Charges(catalogue, there, whole[there] / seen_s)
 
 
-# ---------------------------------------------------------------- the pool's own pace and growth
+# ---------------------------------------------------------------- the pool's own pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,16 +233,6 @@ class Pace:
     def slowdown(self) -> float | None:
         """Step time at equal batch, now over usual."""
         return self.now / self.usual if self.now and self.usual else None
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The part of a rise that all share. `basis`: `tenants` (median of `peers` tenants that are
-    no candidates), `steps` (step time at equal batch), or `none` (neither is known)."""
-
-    factor: float
-    basis: str
-    peers: int
 
 
 def pace_of(buckets: Sequence[Bucket]) -> float | None:
@@ -303,44 +285,3 @@ def step_growth(buckets: Sequence[Bucket], baseline: Baseline) -> float:
 def _step_s(buckets: Sequence[Bucket]) -> float | None:
     busy, steps = engine_total(buckets, "busy_s"), engine_total(buckets, "steps")
     return busy / steps if busy and steps else None
-
-
-def demand_growths(
-    buckets: Sequence[Bucket],
-    baseline: Baseline,
-    without: Collection[str] = (),
-    part: Part | None = None,
-) -> dict[str, float]:
-    """Tokens offered per second, now over usual, of every tenant active in both spans; service
-    where the front's counts are missing."""
-    seen = observed_s(buckets)
-    out: dict[str, float] = {}
-    if not seen or not baseline.buckets:
-        return out
-    made = part if part is not None else part_of(buckets)
-    for tenant in baseline.part.active():
-        if tenant in without:
-            continue
-        for column in ("offered_tokens", "service"):
-            usual, now = baseline.rate_since(tenant, column), made.total(tenant, column)
-            if usual and now:
-                out[tenant] = now / seen / usual
-                break
-    return out
-
-
-def growth_of(
-    buckets: Sequence[Bucket],
-    baseline: Baseline,
-    candidates: Collection[str],
-    part: Part | None = None,
-) -> Growth:
-    """Never below 1: that others have become calmer accuses nobody."""
-    peers = demand_growths(buckets, baseline, candidates, part)
-    if len(peers) >= MIN_PEERS:
-        factor = median(peers.values())
-        return Growth(min(MOST_GROWTH, max(1.0, factor)), "tenants", len(peers))
-    slowdown = Pace(pace_of(buckets), pace_of(baseline.buckets)).slowdown
-    if slowdown is None:
-        return Growth(1.0, "none", len(peers))
-    return Growth(min(MOST_GROWTH, max(1.0, slowdown)), "steps", len(peers))

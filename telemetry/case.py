@@ -22,19 +22,16 @@ from telemetry.attribution import (
     capacity_missing,
     rises,
 )
-from telemetry.baseline import SLOW, Baseline, Pace, choose_baseline, pace_of
+from telemetry.baseline import MAX_BUCKETS, SLOW, Baseline, Pace, choose_baseline, pace_of
 from telemetry.grid import Part
 from telemetry.incidents import Episode, episodes
+from telemetry.makers import makers_of
 from telemetry.window import Bucket, Window, observed_s
 
 MOST_EPISODES = 5  # looked at, worst first, for one that hurt somebody
 SELF_SHARE = 0.5  # of a tenant's own excess: from here on it waits behind itself
 MIN_MISSES = 2.0  # misses beyond usual that hurt
 MIN_KEPT = 3  # requests judged, none missed: the promise was kept
-MAKES = 0.15  # of the excess of those hurt: a riser that is charged less has made no line
-# ... in a crowd so many equal parts of it: the line is the crowd's own for the most part, and who
-# made it is charged with little of it directly.
-MAKES_PARTS, MAKES_LEAST = 2.0, 0.05
 WAIT_FLOOR_S = 2.0  # excess wait that hurts, at least
 WAIT_FLOOR_SHARE = 0.05  # ... and of the judged time
 WAIT_FLOOR_REQUEST_S = 0.25  # ... and a request
@@ -67,7 +64,8 @@ class Victim:
 class Case:
     """`buckets` are the judged ones: the incident's, or the whole window where there is none.
 
-    `pace` is over the judged buckets, `onset_pace` up to the worst of them (what follows is drain).
+    `pace` is over the judged buckets, `onset_pace` over `to_worst`, those up to the worst of them:
+    what follows is drain, in which nobody asks for more any longer.
     `accounts` are over waits, as charged; `basis` over waits, or over stalls where those who missed
     did not wait, handed on to whoever rose and to lost capacity. `lines` is the victims' excess by
     whose doing it was, `charged` by holder as it stands in the matrix; of everyone hurt where all
@@ -82,6 +80,7 @@ class Case:
     incident: Episode | None
     others: tuple[Episode, ...]
     buckets: tuple[Bucket, ...]
+    to_worst: tuple[Bucket, ...]
     pace: Pace
     onset_pace: Pace
     accounts: Attribution
@@ -168,7 +167,7 @@ def _judged(
     pace = Pace(pace_of(buckets), pace_of(base.buckets))
     part = window.part(buckets)
     accounts = attribute(buckets, base, part=part)
-    found_rises = rises(buckets, base, accounts.growth, part)
+    found_rises = rises(buckets, base, accounts.growth, part, _before(window, buckets))
     rose = sorted((r for r in found_rises if r.rose), key=lambda r: r.tenant)
     risen = {t: tuple(rs) for t, rs in groupby(rose, key=lambda r: r.tenant)}
     hurt = _hurt(part, base, accounts, pace, risen) if incident else ()
@@ -180,17 +179,19 @@ def _judged(
             basis = stalls
     missing = capacity_missing(buckets, base) if base.usable else 0.0
     judged_by = victims or [v.tenant for v in hurt]
-    makers = _makers(basis, judged_by, risen)
+    makers = makers_of(basis, judged_by, risen, base, part)
     basis = basis.handed_on(risen, makers, missing)
     hurt = tuple(replace(v, behind=basis.accounts[v.tenant].top) for v in hurt)
+    to_worst = _to_the_worst(buckets, part)
     return Case(
         window=window,
         baseline=base,
         incident=incident,
         others=tuple(e for e in found if e is not incident),
         buckets=buckets,
+        to_worst=to_worst,
         pace=pace,
-        onset_pace=Pace(pace_of(_to_the_worst(buckets, part)), pace.usual),
+        onset_pace=Pace(pace_of(to_worst), pace.usual),
         accounts=accounts,
         basis=basis,
         rises=found_rises,
@@ -203,24 +204,14 @@ def _judged(
     )
 
 
-def _makers(made: Attribution, hurt: Sequence[str], risen: Collection[str]) -> frozenset[str]:
-    """Risers that are charged enough by themselves to have made a line: of the excess of those who
-    did not rise, where there are any, for who floods waits behind itself as well."""
-    bystanders = [t for t in hurt if t not in risen]
-    lines = made.charged(bystanders)
-    if not sum(x.excess_s for x in lines):
-        lines = made.charged(hurt)
-    tenants = [x for x in lines if x.holder.is_tenant]
-    floor = makes_floor(len(tenants))
-    return frozenset({x.holder.name for x in tenants if x.share >= floor} & set(risen))
+def _before(window: Window, buckets: Sequence[Bucket]) -> Part:
+    """The last buckets before these, calm or not, as many as a baseline has at most."""
+    start = buckets[0].start if buckets else window.start
+    line = [b for b in window.buckets if b.start < start and b.observed_s >= 0.5 * b.length_s]
+    return window.part(line[-MAX_BUCKETS:])
 
 
-def makes_floor(holders: int) -> float:
-    """The part of the excess from which on one of so many tenants has made the line."""
-    return min(MAKES, max(MAKES_LEAST, MAKES_PARTS / max(1, holders)))
-
-
-def _to_the_worst(buckets: Sequence[Bucket], part: Part) -> Sequence[Bucket]:
+def _to_the_worst(buckets: tuple[Bucket, ...], part: Part) -> tuple[Bucket, ...]:
     """Up to the bucket with the most waiting."""
     if not buckets:
         return buckets

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from telemetry.attribution import ASKED, CAPACITY_HELD, SELF_HELD, Line
-from telemetry.baseline import demand_growths
 from telemetry.case import Case, Victim
 from telemetry.findings.causes import ENGINE, SOME, shares
+from telemetry.findings.everyone import OUTGREW
 from telemetry.findings.finding import Finding, Holds, Strength
-from telemetry.findings.holder import CLOSES, charged_to, culprits
+from telemetry.findings.holder import CLOSES, NAMED, charged_to, culprits
 from telemetry.findings.hurt import one
-from telemetry.plain import name, percent
+from telemetry.growth import own_growth
+from telemetry.plain import name, percent, span_s
 from telemetry.window import tenants_of, total
 
 QUIET, TENANT, CAPACITY, SELF = "quiet", "tenant", "capacity", "self"
@@ -33,7 +34,6 @@ HIGH_CHARGED = 0.2  # at least this part charged to it in the matrix itself, for
 # Less than both, of all victims together: too little to be sure of.
 FEW_MISSES = 3.0  # more than usual
 FEW_EXCESS_S = 30.0
-OUTGREW = 3.0  # times what everyone grew: then it is more than one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def decide(case: Case, findings: dict[str, Finding]) -> Call:
     if holder.holds is Holds.YES and holder.tenant is not None:
         if everyone and not _outgrew(case, findings["everyone"], holder.tenant):
             return _everyone(findings)
-        return _mostly_self(case) or _name(case, holder, capacity)
+        return _mostly_self(case) or _too_little(case, holder) or _name(case, holder, capacity)
     if findings["lost_engine"].holds is Holds.YES:
         why = findings["lost_engine"]
         sure = HIGH if _nobody_asks_more(case) else MEDIUM
@@ -85,14 +85,15 @@ def decide(case: Case, findings: dict[str, Finding]) -> Call:
         return Call(CAPACITY, None, Strength.CHARGED, sure, f"LOST CAPACITY: {why.sentence}")
     if not case.victims:
         return _self(case.hurt, own)
-    if everyone:
+    several = tuple(Named(t, s) for t, s in culprits(case))
+    grew = findings["everyone"]
+    if everyone and not (len(several) > 1 and all(_outgrew(case, grew, n.tenant) for n in several)):
         return _everyone(findings)
     if findings["outside"].holds is Holds.YES:
         f = findings["outside"]
         return Call(OUTSIDE, None, f.strength, MEDIUM, f.sentence)
     if holder.holds is Holds.UNKNOWN:
         return Call(UNKNOWN, words=f"NO VERDICT: {holder.sentence.partition(': ')[2]}")
-    several = tuple(Named(t, s) for t, s in culprits(case))
     if len(several) > 1:
         said = ", ".join(f"{name(n.tenant)} {percent(n.share)}" for n in several)
         words = f"NO SINGLE TENANT holds the excess, {len(several)} do: {said}"
@@ -131,6 +132,20 @@ def _mostly_self(case: Case) -> Call | None:
     return replace(_self(own, held / own_s), confidence=MEDIUM)
 
 
+def _too_little(case: Case, holder: Finding) -> Call | None:
+    """Next to no harm, and most of it charged to others: a request or two that waited are no line,
+    and there is nothing to hand on."""
+    part = charged_to(case, holder.tenant or "")
+    if _enough(case) or part >= NAMED:
+        return None
+    missed, excess_s = _harm(case)
+    words = (
+        f"TOO LITTLE to name anybody: {missed:.0f} targets missed beyond usual and "
+        f"{span_s(excess_s)} waited, {percent(part)} of it behind {name(holder.tenant or '')}"
+    )
+    return Call(NO_SINGLE, None, Strength.CHARGED, LOW, words)
+
+
 def _everyone(findings: dict[str, Finding]) -> Call:
     return Call(EVERYONE, None, Strength.ASSOCIATED, MEDIUM, findings["everyone"].sentence)
 
@@ -140,7 +155,8 @@ def _outgrew(case: Case, everyone: Finding, tenant: str) -> bool:
     the excess all the same: what many do together no one holds alone."""
     if charged_to(case, tenant) >= HIGH_SHARE:
         return True
-    own = demand_growths(case.buckets, case.baseline, part=case.part).get(tenant)
+    part = case.window.part(case.to_worst)
+    own = own_growth(tenant, case.to_worst, case.baseline, part)
     middle = everyone.value("median growth of demand")
     return own is None or middle is None or own >= OUTGREW * middle
 

@@ -3,8 +3,10 @@
 Pure functions of buckets and a baseline; says nothing of who waited. *Rose* is a matter of counts:
 at three requests a minute half as much again is noise, so a rise has to lie three standard
 deviations of two Poisson counts apart and be a third more. Tokens and service vary with the lengths
-of requests as well. Levels (pages held) are no evidence by themselves: whoever waits longer holds
-them longer.
+of requests as well. What is usual of a tenant that was never there is not known: one more like the
+others is the pool's growth, and only what it asks for beyond that is a rise. What is asked for in
+calm buckets is not all that is usual: they are calm because it is little. Levels (pages held) are
+no evidence by themselves: whoever waits longer holds them longer.
 """
 
 from __future__ import annotations
@@ -15,14 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.baseline import (
-    Baseline,
-    Growth,
-    demand_growths,
-    fewer_workers,
-    step_growth,
-)
+from telemetry.baseline import Baseline, fewer_workers, step_growth
 from telemetry.grid import Floats, Part
+from telemetry.growth import Growth, demands
 from telemetry.window import Bucket, observed_s, part_of
 
 ROSE = 1.5  # tokens, service and levels: now over usual, beyond the common growth
@@ -30,6 +27,7 @@ ROSE_REQUESTS = 1.3  # requests alike: their count is what the deviations are of
 FROM_NOTHING = 0.05  # of the pool's total, where a tenant had none before
 DEVIATIONS = 3.0
 LENGTHS_VARY = 1.3  # of a count's deviation, where it is tokens that are counted
+LENGTH_KNOWN = 3.0  # requests of its own from which a tenant's usual length counts most
 FEW_PEERS = 3  # tenants whose median growth is asked where too few speak for the pool
 
 # Resource: column, unit, whether it is a level (an average, lengthened by slow steps).
@@ -64,9 +62,15 @@ class Rise:
 
 
 def rises(
-    buckets: Sequence[Bucket], baseline: Baseline, growth: Growth, part: Part | None = None
+    buckets: Sequence[Bucket],
+    baseline: Baseline,
+    growth: Growth,
+    part: Part | None = None,
+    before: Part | None = None,
 ) -> tuple[Rise, ...]:
-    """Every resource of every tenant against its own baseline, greatest first.
+    """Every resource of every tenant against its own baseline, greatest first. `before`: all that
+    was observed before these buckets, calm or not; who asks for no more than it did on average
+    then has not risen.
 
     Flows are divided by the pool's growth where tenants speak for it; levels by how much longer a
     step takes now, because slow steps alone make everyone hold its pages longer, and by how many
@@ -81,7 +85,7 @@ def rises(
     names = sorted({*made.active(), *baseline.part.active()})
     present = _present_s(baseline, names)
     out: list[Rise] = []
-    beyond = _beyond_chance(buckets, baseline, growth, made, names, present)
+    beyond = _beyond_chance(buckets, baseline, growth, made, names, present, before)
     risen = np.any(np.array([*beyond.values()]), axis=0)
     counted: set[str] = set()  # of whom a flow rose; flows stand before levels
     for resource, column, unit, level in _RESOURCES:
@@ -111,30 +115,52 @@ def _beyond_chance(
     growth: Growth,
     part: Part,
     names: Sequence[str],
-    before: Floats,
+    present: Floats,
+    before: Part | None,
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """By flow column: which of these tenants asked for or got more than chance explains; `before`
+    """By flow column: which of these tenants asked for or got more than chance explains; `present`
     is how long each of them was there."""
     seen = part.observed_s
     scale = _growths(buckets, baseline, growth, part, names)
-    longer = baseline.observed_s / before
-    counts = _by_name(baseline.part, names, "offered_requests", False) * longer
-    usual = np.nan_to_num(counts) * seen * scale
+    longer = baseline.observed_s / present
+
+    def usually(column: str, calm: Floats) -> Floats:
+        rates = _or_anybodys(calm * longer)
+        if before is not None and before.observed_s:
+            rates = np.maximum(rates, np.nan_to_num(_by_name(before, names, column, False)))
+        return rates * seen * scale
+
+    known = np.nan_to_num(_by_name(baseline.part, names, "offered_requests", False))
+    usual = usually("offered_requests", known)
     now = np.nan_to_num(_by_name(part, names, "offered_requests", False)) * seen
     # The variance of what came and of what is usual, the one more that a count of none may be.
-    spread = DEVIATIONS * np.sqrt((usual + 1.0) * (1.0 + seen / before))
+    spread = DEVIATIONS * np.sqrt((usual + 1.0) * (1.0 + seen / present))
     out = {"offered_requests": (now - usual > spread) & (now > ROSE_REQUESTS * usual)}
-    counted = np.nansum(counts) > 0
     for column in ("offered_tokens", "service"):
-        rate = _by_name(baseline.part, names, column, False) * longer
-        was = np.nan_to_num(rate) * seen * scale
+        asked = np.nan_to_num(_by_name(baseline.part, names, column, False))
+        was = usually(column, asked)
         is_ = np.nan_to_num(_by_name(part, names, column, False)) * seen
-        # A usual request's; of a tenant that had none, anybody's.
-        anybody = np.nansum(rate) / np.nansum(counts) if counted else 0.0
-        each = np.where(usual > 0, was / np.where(usual > 0, usual, 1.0), anybody)
-        least = LENGTHS_VARY * each * spread if counted else FROM_NOTHING * is_.sum()
+        least = FROM_NOTHING * is_.sum()
+        if known.sum() > 0:
+            least = LENGTHS_VARY * spread * _lengths(known, asked, baseline.observed_s)
         out[column] = (is_ >= ROSE * was) & (is_ - was > least)
     return out
+
+
+def _or_anybodys(rates: Floats) -> Floats:
+    """A tenant's usual rate, and of who had none the mean of those that had one."""
+    there = rates > 0
+    return np.where(there, rates, rates[there].mean() if there.any() else 0.0)
+
+
+def _lengths(requests: Floats, tokens: Floats, seen_s: float) -> Floats:
+    """What a usual request of each tenant comes to; of one that sent only a few, anybody's
+    counts as well, for a single short one says little of the next. Both are rates."""
+    anybody = tokens.sum() / requests.sum()
+    own = np.where(requests > 0, tokens / np.where(requests > 0, requests, 1.0), anybody)
+    sent = requests * seen_s
+    both = (sent * own + LENGTH_KNOWN * anybody) / (sent + LENGTH_KNOWN)
+    return np.asarray(np.maximum(own, both))
 
 
 def _growths(
@@ -148,13 +174,10 @@ def _growths(
     others' where three or more are there; never below 1."""
     if growth.basis == "tenants":
         return np.full(len(names), growth.factor)
-    of = demand_growths(buckets, baseline, (), part)
-    ranked = sorted(of.values())
+    of = demands(buckets, baseline, (), part)
     out = np.ones(len(names))
     for i, name in enumerate(names):
-        others = list(ranked)
-        if name in of:
-            others.remove(of[name])
+        others = [d.growth for d in of if name not in d.tenants]
         if len(others) >= FEW_PEERS:
             out[i] = max(1.0, float(np.median(others)))
     return out

@@ -15,9 +15,12 @@ every = pytest.mark.parametrize("name", list_incidents())
 
 
 @every
-def test_the_verdict_at_its_own_window_is_as_expected(name: str):
+def test_the_verdict_at_its_own_window_is_as_expected_and_what_was_waited_for_closes(name: str):
     ((judged, verdict),) = judge_incident(read_expected(name), ("own",))
     assert judged.wrong == (), verdict.lines()
+    parts = [c.share for c in verdict.causes if c.share is not None]
+    assert parts == sorted(parts, reverse=True)
+    assert not parts or sum(parts) == pytest.approx(1.0)
 
 
 @pytest.mark.full
@@ -33,14 +36,6 @@ def test_the_innocent_are_never_named(name: str):
     expected = read_expected(name)
     for judged, _ in judge_incident(expected):
         assert not set(judged.named) & set(expected.innocent)
-
-
-@every
-def test_the_shares_of_what_was_waited_for_close(name: str):
-    ((_, verdict),) = judge_incident(read_expected(name), ("own",))
-    parts = [c.share for c in verdict.causes if c.share is not None]
-    assert parts == sorted(parts, reverse=True)
-    assert not parts or sum(parts) == pytest.approx(1.0)
 
 
 def test_every_cause_an_incident_may_have_is_a_finding():

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
+
+import numpy as np
 
 from benchmarks.attribution.scenarios import CAPACITY
 from benchmarks.attribution.truth import LATENCY, OTHERS, SELF, WAIT
 from telemetry.attribution import CAPACITY_HELD, SELF_HELD, Line
 from telemetry.case import Case, open_case
 from telemetry.findings import examine
+from telemetry.grid import Floats
 from telemetry.verdict import TENANT, UNKNOWN, Verdict, judge_case
 from telemetry.window import Bucket, Window, tenants_of, value_in, wait_s
 
@@ -118,11 +120,19 @@ def _rung_1(case: Case, victims: Sequence[str]) -> Answer:
 
 
 def _rival(case: Case, victims: Sequence[str], name: str) -> Answer:
-    score: Callable[[Case, str, str], float] = _SCORES[name]
     names = tenants_of(case.buckets)
-    pairs = {v: {t: max(0.0, score(case, v, t)) for t in names if t != v} for v in victims}
+    pairs = {
+        v: {t: max(0.0, s) for t, s in zip(names, row, strict=True) if t != v}
+        for v, row in zip(victims, scores(case, victims, name).tolist(), strict=True)
+    }
     # A correlation is compared with its threshold as it is; the others' scores are shares.
     return _answer(name, case, pairs, max if name in (PEARSON, CPI2) else None)
+
+
+def scores(case: Case, victims: Sequence[str], rival: str) -> Floats:
+    """A rival's score by victim and tenant of the judged buckets; a tenant's with itself says
+    nothing."""
+    return _SCORES[rival](case, victims, tenants_of(case.buckets))
 
 
 def _answer(
@@ -149,71 +159,73 @@ def _answer(
     return Answer(method, first, shares, score, first if score >= ACCUSES[method] else None)
 
 
-def _token_share(case: Case, victim: str, tenant: str) -> float:
-    return sum(value_in(b, tenant, "service") or 0.0 for b in case.buckets)
+def _token_share(case: Case, victims: Sequence[str], names: Sequence[str]) -> Floats:
+    served = _values(case.buckets, names, "service").sum(axis=0)
+    return np.tile(served, (len(victims), 1))
+
+
+def _pearson(case: Case, victims: Sequence[str], names: Sequence[str]) -> Floats:
+    minutes = _minutes(case)
+    waits = _wait_rates(minutes, victims)
+    held = _values(minutes, names, "kv_bytes_avg")
+    spread = np.outer(waits.std(axis=0), held.std(axis=0))
+    both = (waits - waits.mean(axis=0)).T @ (held - held.mean(axis=0)) / len(minutes)
+    return np.where(spread > 0, both / np.where(spread > 0, spread, 1.0), 0.0)
+
+
+def _cpi2(case: Case, victims: Sequence[str], names: Sequence[str]) -> Floats:
+    """The threshold is the calm minutes' mean and two deviations; usage adds up to 1."""
+    calm = len(case.baseline.buckets)
+    if not calm:
+        return np.zeros((len(victims), len(names)))
+    minutes = _minutes(case)
+    hurt = _waits_a_request(minutes, victims)
+    bound = hurt[:calm].mean(axis=0) + 2 * hurt[:calm].std(axis=0) + 1e-3
+    over = np.where(hurt > bound, 1 - bound / np.where(hurt > 0, hurt, 1.0), hurt / bound - 1)
+    used = _values(minutes, names, "service")
+    whole = used.sum(axis=0)
+    return np.asarray(over.T @ (used / np.where(whole > 0, whole, 1.0)))
+
+
+def _kv_over(case: Case, victims: Sequence[str], names: Sequence[str]) -> Floats:
+    calm = _values(case.baseline.buckets, names, "kv_bytes_avg")
+    usual = calm.mean(axis=0) if len(calm) else np.zeros(len(names))
+    over = np.maximum(0.0, _values(case.buckets, names, "kv_bytes_avg") - usual)
+    seen = np.array([b.observed_s for b in case.buckets])[:, None]
+    rates = np.array([case.baseline.waits.get(v, 0.0) for v in victims])
+    waited = np.maximum(0.0, _waits(case.buckets, victims) - rates * seen)
+    own = [names.index(v) if v in names else None for v in victims]
+    mine = np.array([np.zeros(len(over)) if i is None else over[:, i] for i in own])
+    others = over.sum(axis=1)[:, None] - mine.reshape(len(victims), len(over)).T
+    part = np.where(others > 0, waited / np.where(others > 0, others, 1.0), 0.0)
+    return np.asarray(part.T @ over)
 
 
 def _minutes(case: Case) -> list[Bucket]:
     return [*case.baseline.buckets, *case.buckets]
 
 
-def _pearson(case: Case, victim: str, tenant: str) -> float:
-    minutes = _minutes(case)
-    waits = [_rate(wait_s(b, victim), b) for b in minutes]
-    held = [value_in(b, tenant, "kv_bytes_avg") or 0.0 for b in minutes]
-    mean_w, mean_h = fmean(waits), fmean(held)
-    spread = pstdev(waits) * pstdev(held)
-    both = fmean((w - mean_w) * (h - mean_h) for w, h in zip(waits, held, strict=True))
-    return both / spread if spread else 0.0
+def _values(buckets: Sequence[Bucket], names: Sequence[str], column: str) -> Floats:
+    """A column by bucket and tenant; what is not known counts as none."""
+    rows = [[value_in(b, t, column) or 0.0 for t in names] for b in buckets]
+    return np.array(rows, dtype=np.float64).reshape(len(buckets), len(names))
 
 
-def _cpi2(case: Case, victim: str, tenant: str) -> float:
-    """The threshold is the calm minutes' mean and two deviations; usage adds up to 1."""
-    minutes = _minutes(case)
-    calm = [_wait_a_request(b, victim) for b in case.baseline.buckets]
-    bound = fmean(calm) + 2 * pstdev(calm) + 1e-3 if calm else 0.0
-    used = [value_in(b, tenant, "service") or 0.0 for b in minutes]
-    whole = sum(used)
-    if not whole or not bound:
-        return 0.0
-    score = 0.0
-    for b, u in zip(minutes, used, strict=True):
-        hurt = _wait_a_request(b, victim)
-        score += u / whole * ((1 - bound / hurt) if hurt > bound else (hurt / bound - 1))
-    return score
+def _waits(buckets: Sequence[Bucket], victims: Sequence[str]) -> Floats:
+    rows = [[wait_s(b, v) or 0.0 for v in victims] for b in buckets]
+    return np.array(rows, dtype=np.float64).reshape(len(buckets), len(victims))
 
 
-def _kv_over(case: Case, victim: str, tenant: str) -> float:
-    usual = {t: _usual_kv(case, t) for t in tenants_of(case.buckets)}
-    calm_wait = case.baseline.waits.get(victim, 0.0)
-    score = 0.0
-    for b in case.buckets:
-        over = {
-            t: max(0.0, (value_in(b, t, "kv_bytes_avg") or 0.0) - u)
-            for t, u in usual.items()
-            if t != victim
-        }
-        whole = sum(over.values())
-        if whole:
-            waited = max(0.0, (wait_s(b, victim) or 0.0) - calm_wait * b.observed_s)
-            score += waited * over[tenant] / whole
-    return score
+def _wait_rates(buckets: Sequence[Bucket], victims: Sequence[str]) -> Floats:
+    seen = np.array([b.observed_s for b in buckets])[:, None]
+    return _waits(buckets, victims) / np.where(seen > 0, seen, np.inf)
 
 
-def _usual_kv(case: Case, tenant: str) -> float:
-    calm = [value_in(b, tenant, "kv_bytes_avg") or 0.0 for b in case.baseline.buckets]
-    return fmean(calm) if calm else 0.0
+def _waits_a_request(buckets: Sequence[Bucket], victims: Sequence[str]) -> Floats:
+    asked = np.maximum(1.0, _values(buckets, victims, "admitted_requests"))
+    return _waits(buckets, victims) / asked
 
 
-def _rate(seconds: float | None, bucket: Bucket) -> float:
-    return (seconds or 0.0) / bucket.observed_s if bucket.observed_s else 0.0
-
-
-def _wait_a_request(bucket: Bucket, tenant: str) -> float:
-    asked = value_in(bucket, tenant, "admitted_requests") or 0.0
-    return (wait_s(bucket, tenant) or 0.0) / max(1.0, asked)
-
-
-_SCORES: Mapping[str, Callable[[Case, str, str], float]] = {
+_SCORES: Mapping[str, Callable[[Case, Sequence[str], Sequence[str]], Floats]] = {
     TOKEN_SHARE: _token_share, PEARSON: _pearson, CPI2: _cpi2, KV_OVER: _kv_over,
 }  # fmt: skip

@@ -20,9 +20,10 @@ from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
 
+from benchmarks.attribution.crowds import CROWD_KINDS, crowd_kind_of, make_crowd
 from benchmarks.attribution.methods import judge
 from benchmarks.attribution.scenarios import KINDS, Scenario, kind_of, make
-from benchmarks.attribution.score import Row, Summary, groups, is_false, row, summarise
+from benchmarks.attribution.score import Row, Summary, groups, is_false, row, summarise, wilson
 from benchmarks.attribution.told import window
 from benchmarks.attribution.truth import Rows, Runs, play
 
@@ -30,9 +31,9 @@ HALVES = {"tuning": (0,), "reported": (1,), "both": (0, 1)}
 SAY_EVERY_S = 10.0
 
 
-def one(seed: int, keep: Path | None = None) -> Row:
+def one(seed: int, keep: Path | None = None, crowd: bool = False) -> Row:
     """Make, play and judge the incident of a seed."""
-    scenario = make(seed)
+    scenario = make_crowd(seed) if crowd else make(seed)
     rows, runs = _played(scenario, keep)
     return row(scenario, runs, judge(window(scenario, rows)))
 
@@ -59,7 +60,7 @@ def _mark(scenario: Scenario) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
 
 
-def _job(given: tuple[int, Path | None]) -> Row:
+def _job(given: tuple[int, Path | None, bool]) -> Row:
     return one(*given)
 
 
@@ -83,12 +84,14 @@ def run(
     processes: int = 2,
     budget_s: float = float("inf"),
     keep: Path | None = None,
+    crowds: bool = False,
 ) -> list[Row]:
     """All rows of the seeds, those already in `out` among them; fewer where the budget is spent."""
     wanted = set(seeds)
-    done = [r for r in read(out) if r.seed in wanted] if out is not None else []
+    written = read(out) if out is not None else []
+    done = [r for r in written if r.seed in wanted and (r.kind in CROWD_KINDS) == crowds]
     have = {r.seed for r in done}
-    left = [(s, keep) for s in seeds if s not in have]
+    left = [(s, keep, crowds) for s in seeds if s not in have]
     if out is not None and left:
         _end_line(out)
     began = said = time.monotonic()
@@ -111,7 +114,7 @@ def _end_line(path: Path) -> None:
 
 
 def _results(
-    jobs: Sequence[tuple[int, Path | None]], processes: int, until: float
+    jobs: Sequence[tuple[int, Path | None, bool]], processes: int, until: float
 ) -> Iterable[Row]:
     if processes == 1:
         for job in jobs:
@@ -133,12 +136,19 @@ def _number(value: float | None) -> str:
     return "    -" if value is None else f"{value:5.2f}"
 
 
+def _of(k: int, n: int) -> str:
+    low, high = wilson(k, n)
+    part = f" = {k / n:.4f}" if n else ""
+    return f"{k} of {n}{part} (95%: {low:.3f} to {high:.3f})"
+
+
 def table(s: Summary) -> list[str]:
     lines = [
         f"{s.incidents} incidents: {s.culprits} with a culprit, {s.without} without, "
         f"{s.unclear} in between; abstained {s.abstained}; with a culprit and nobody found hurt "
-        f"{s.missed}, hurt and nobody named {s.unnamed}; false accusations "
-        f"{100 * s.false_accusations:.2f}%",
+        f"{s.missed}, hurt and nobody named {s.unnamed}",
+        f"culprit first {_of(s.first, s.culprits - s.missed)}; "
+        f"false accusations {_of(s.false, s.incidents)}",
         f"{'method':<18}{'first':>6}{'of all':>7}{'share error: mean':>19}{'median':>8}{'p90':>6}"
         f"{'n':>6}{'accused, none guilty':>22}{'an innocent':>13}",
     ]
@@ -157,11 +167,10 @@ def by_group(rows: Sequence[Row], by: str) -> list[str]:
              f"{'abstained':>11}{'missed':>8}{'unnamed':>9}{'false':>7}"]  # fmt: skip
     for name, s in groups(rows, lambda r: str(getattr(r, by)) or "-").items():
         ours = s.figures[0]
-        false = round(s.false_accusations * s.incidents)
         lines.append(
             f"{name:<18}{s.incidents:>4}{s.culprits:>9}  {_number(ours.first)}   "
             f"{_number(ours.first_of_all)}  {_number(ours.error_mean)}{s.abstained:>11}"
-            f"{s.missed:>8}{s.unnamed:>9}{false:>7}"
+            f"{s.missed:>8}{s.unnamed:>9}{s.false:>7}"
         )
     return lines
 
@@ -183,8 +192,9 @@ def wrong(rows: Sequence[Row]) -> list[str]:
 def _kinds(text: str) -> tuple[str, ...]:
     chosen = tuple(k.strip() for k in text.split(","))
     for kind in chosen:
-        if kind not in KINDS:
-            raise argparse.ArgumentTypeError(f"no kind {kind!r}: there are {', '.join(KINDS)}")
+        if kind not in (*KINDS, *CROWD_KINDS):
+            there = ", ".join((*KINDS, *CROWD_KINDS))
+            raise argparse.ArgumentTypeError(f"no kind {kind!r}: there are {there}")
     return chosen
 
 
@@ -200,8 +210,10 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first one's (0)")
     parser.add_argument("--half", choices=tuple(HALVES), default="both",
                         help="even seeds are for tuning, odd ones are reported")  # fmt: skip
-    parser.add_argument("--kinds", type=_kinds, default=KINDS, metavar="KIND,...",
-                        help=f"only these: {', '.join(KINDS)}")  # fmt: skip
+    parser.add_argument("--crowds", action="store_true",
+                        help="100, 300 and 1,000 tenants; seeds are others there")  # fmt: skip
+    listed = f"{', '.join(KINDS)}; of crowds: {', '.join(CROWD_KINDS)}"
+    parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"only these: {listed}")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--budget-s", type=float, default=float("inf"), help="stop after (never)")
     parser.add_argument("--out", type=Path, help="rows, JSON lines; those there are not made again")
@@ -216,17 +228,22 @@ def main(args: Sequence[str] | None = None) -> int:
     step = 2 // len(kept)
     first = given.seed if given.seed % 2 in kept else given.seed + 1
     turns = (first + step * i for i in count())
-    wanted = (seed for seed in turns if kind_of(seed) in given.kinds)
+    named, there = (crowd_kind_of, CROWD_KINDS) if given.crowds else (kind_of, KINDS)
+    kinds = given.kinds or there
+    if not set(kinds) <= set(there):
+        parser.error(f"--kinds: expected some of {', '.join(there)}; --crowds has others")
+    wanted = (seed for seed in turns if named(seed) in kinds)
     seeds = list(islice(wanted, given.incidents))
     try:
         rows = run(seeds, given.out, processes=given.processes, budget_s=given.budget_s,
-                   keep=given.keep)  # fmt: skip
+                   keep=given.keep, crowds=given.crowds)  # fmt: skip
     except KeyboardInterrupt:
         print("interrupted; with --out it goes on from here next time", file=sys.stderr)
         return 130
     summary = summarise(rows)
     if given.json:
-        print(json.dumps({**asdict(summary), "met": summary.met}, indent=2, allow_nan=False))
+        parts = {"false_accusations": summary.false_accusations, "met": summary.met}
+        print(json.dumps({**asdict(summary), **parts}, indent=2, allow_nan=False))
         return 0 if all(summary.met.values()) else 1
     for line in table(summary):
         print(line)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,21 +99,42 @@ class Scenario:
 
 def make(seed: int) -> Scenario:
     """The incident of a seed. Seeds 2n and 2n+1 are of one kind and policy: alike halves."""
+    return Draw(seed, kind_of(seed), policy_of(seed)).scenario()
+
+
+def policy_of(seed: int) -> str:
     turn = seed // 2
-    policy = POLICIES[(turn // len(KINDS) + turn) % len(POLICIES)]
-    return _Draw(seed, kind_of(seed), policy).scenario()
+    return POLICIES[(turn // len(KINDS) + turn) % len(POLICIES)]
 
 
 def kind_of(seed: int) -> str:
     return KINDS[seed // 2 % len(KINDS)]
 
 
-class _Draw:
-    """Draws one scenario, step by step; thrown away when it is made."""
+class Draw:
+    """Draws one scenario, step by step; thrown away when it is made. `bulk`: how many times a
+    shape's own number of requests a flood may have; `rank`: of everybody's own adapter."""
+
+    bulk, rank = 1, 16
 
     def __init__(self, seed: int, kind: str, policy: str) -> None:
         self.seed, self.kind, self.policy = seed, kind, policy
         self.rng = rng = random.Random(f"attribution {seed}")
+        self._sizes(rng)
+        self.calm: list[Arrival] = []
+        self.excess: dict[Player, tuple[Arrival, ...]] = {}
+        self.players: list[Player] = []
+        self.adapters = [
+            AdapterSpec(f"{n}-a", self.rank, i) for i, n in enumerate(sorted(self.names))
+        ]
+        self.faults: list[Fault] = []
+        self.changes: list[Change] = []
+        self.retries: list[Retry] = []
+        self.limits: dict[str, dict[str, Any]] = {}  # keys of a tenant's settings
+
+    def _sizes(self, rng: random.Random) -> None:
+        """When, how long, how many, how large a pool and how full."""
+        kind = self.kind
         self.perturbed = rng.choice(PERTURBED) if rng.random() < PERTURBED_PART else ""
         self.onset_s = 60.0 * rng.randint(13, 20) + rng.uniform(0, 60)
         self.length_s = rng.uniform(90, 300)
@@ -126,14 +147,6 @@ class _Draw:
         self.load = rng.uniform(0.45, 0.7) if busy else rng.uniform(0.15, 0.5)
         replicas = 2 if kind == "lost" or self.perturbed == "lost-engine" else 1
         self.pool: Pool = make_pool(rng, kind, self.load, replicas)
-        self.calm: list[Arrival] = []
-        self.excess: dict[Player, tuple[Arrival, ...]] = {}
-        self.players: list[Player] = []
-        self.adapters = [AdapterSpec(f"{n}-a", 16, i) for i, n in enumerate(sorted(self.names))]
-        self.faults: list[Fault] = []
-        self.changes: list[Change] = []
-        self.retries: list[Retry] = []
-        self.limits: dict[str, dict[str, Any]] = {}  # keys of a tenant's settings
 
     def scenario(self) -> Scenario:
         culprit = self.names[0]
@@ -160,15 +173,16 @@ class _Draw:
         whole = len(self.calm) + sum(map(len, self.excess.values()))
         if whole <= MOST_REQUESTS:
             return
-        streams = {None: self.calm, **self.excess}
-        numbered = [(who, i) for who, arrivals in streams.items() for i in range(len(arrivals))]
+        streams: list[tuple[Player | None, Sequence[Arrival]]] = [(None, self.calm)]
+        streams += self.excess.items()
+        numbered = [(who, i) for who, arrivals in streams for i in range(len(arrivals))]
         stay = set(random.Random(f"thinned {self.seed}").sample(numbered, MOST_REQUESTS))
-        left = {
-            who: [a for i, a in enumerate(arrivals) if (who, i) in stay]
-            for who, arrivals in streams.items()
-        }
-        self.calm = left.pop(None)
-        self.excess = {who: tuple(arrivals) for who, arrivals in left.items() if who is not None}
+        for who, arrivals in streams:
+            left = [a for i, a in enumerate(arrivals) if (who, i) in stay]
+            if who is None:
+                self.calm = left
+            else:
+                self.excess[who] = tuple(left)
 
     def _tenants(self) -> tuple[Tenant, ...]:
         rng, made = self.rng, []
@@ -219,7 +233,7 @@ class _Draw:
         rate = max(0.05, pressure - self.load) * self.pool.most_per_s(mix)
         times = (
             wave_times(rng, rate, start, end) if pace.waves else poisson(rng, rate, start, end)
-        )[: pace.most]
+        )[: pace.most * self.bulk]
         names = [f"{tenant}-a"]
         if pace.adapters:
             names = [f"{tenant}-x{i}" for i in range(pace.adapters)]

@@ -6,6 +6,7 @@ tenants that the verdict calls hurt: half the sum of the absolute differences, 0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
@@ -123,7 +124,8 @@ class Figures:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """`unclear` incidents have a culprit in part; `missed`: with culprits, and nobody found hurt;
-    `unnamed`: with culprits, judged, and no tenant named."""
+    `unnamed`: with culprits, judged, and no tenant named. `first` and `false` are ours: incidents
+    with culprits, judged, in which the first is the truth's, and those that accuse falsely."""
 
     incidents: int
     culprits: int
@@ -132,8 +134,14 @@ class Summary:
     abstained: int
     missed: int
     unnamed: int
-    false_accusations: float
+    first: int
+    false: int
     figures: tuple[Figures, ...]
+
+    @property
+    def false_accusations(self) -> float:
+        """The part of all incidents."""
+        return self.false / self.incidents if self.incidents else 0.0
 
     @property
     def met(self) -> Mapping[str, bool]:
@@ -165,7 +173,8 @@ def summarise(rows: Sequence[Row]) -> Summary:
         sum(r.abstained for r in rows),
         sum(not r.judged for r in culprits),
         sum(r.judged and r.said[RUNG_2].named is None for r in culprits),
-        false / len(rows) if rows else 0.0,
+        sum(r.judged and r.said[RUNG_2].first in r.leaders for r in culprits),
+        false,
         figures,
     )
 
@@ -187,6 +196,17 @@ def _figures(
         sum(is_false(r, method) for r in without),
         sum(is_false(r, method) for r in culprits),
     )
+
+
+def wilson(k: int, n: int) -> tuple[float, float]:
+    """Where a part of which `k` of `n` were seen lies, 95% sure (Wilson, 1927); all of 0 to 1 where
+    nothing was seen."""
+    if not n:
+        return 0.0, 1.0
+    z, seen = 1.959964, k / n
+    middle = (seen + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(seen * (1 - seen) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def groups(rows: Sequence[Row], by: Callable[[Row], str]) -> dict[str, Summary]:

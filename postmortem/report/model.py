@@ -21,8 +21,8 @@ from postmortem.report.parts import (
     Sample,
 )
 from telemetry.attribution import Line, Rise
-from telemetry.baseline import Growth
 from telemetry.findings.finding import Finding
+from telemetry.growth import Growth
 from telemetry.verdict import Verdict
 from telemetry.window import Gap
 

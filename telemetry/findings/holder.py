@@ -56,11 +56,13 @@ def holder(case: Case) -> Finding:
         if heaviest.share < SOME:
             return _nobody(heaviest.share, evidence)
         who = heaviest.holder.name
+        but = "uses no more than usual"
+        if who not in case.baseline.waits:
+            but = "is new and uses no more than others do"
         return Finding(
             "holder",
             Holds.NO,
-            f"NOT {name(who)}: it holds {percent(heaviest.share)} of the excess, "
-            "but uses no more than usual",
+            f"NOT {name(who)}: it holds {percent(heaviest.share)} of the excess, but {but}",
             None,
             who,
             (*evidence, Evidence("share", heaviest.share, "1")),

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
+from statistics import correlation, fmean, pstdev
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import lead_time
-from benchmarks.attribution.methods import CHARGED, METHODS, RIVALS, RUNG_2, judge
+from benchmarks.attribution.methods import (
+    CHARGED,
+    CPI2,
+    KV_OVER,
+    METHODS,
+    PEARSON,
+    RIVALS,
+    RUNG_2,
+    TOKEN_SHARE,
+    judge,
+    scores,
+)
 from benchmarks.attribution.run import main, one, read
 from benchmarks.attribution.scenarios import (
     CAPACITY,
@@ -18,9 +31,11 @@ from benchmarks.attribution.scenarios import (
     MOST_REQUESTS,
     POLICIES,
     Player,
+    kind_of,
     make,
+    policy_of,
 )
-from benchmarks.attribution.score import Row, distance, is_false, row, summarise
+from benchmarks.attribution.score import Row, distance, is_false, row, summarise, wilson
 from benchmarks.attribution.told import window
 from benchmarks.attribution.truth import (
     CULPRIT,
@@ -39,6 +54,7 @@ from benchmarks.attribution.truth import (
 from engine.simulation.workload import read_workload
 from sample_incidents import incident_path
 from telemetry.case import open_case
+from telemetry.window import tenants_of, value_in, wait_s
 
 A, B = Player("tenant", "a"), Player("tenant", "b")
 ENGINE = Player(CAPACITY)
@@ -63,8 +79,9 @@ def test_a_seed_is_one_incident_and_the_halves_hold_the_same_kinds():
     assert make(5) == make(5)
     assert make(5) != make(7)
     for half in (0, 1):
-        made = [make(half + 2 * i) for i in range(len(KINDS) * len(POLICIES))]
-        assert {(m.kind, m.policy) for m in made} == {(k, p) for k in KINDS for p in POLICIES}
+        seeds = range(half, half + 2 * len(KINDS) * len(POLICIES), 2)
+        assert {(kind_of(s), policy_of(s)) for s in seeds} == {*product(KINDS, POLICIES)}
+    assert (make(5).kind, make(5).policy) == (kind_of(5), policy_of(5))
 
 
 @given(st.integers(0, 5000))
@@ -171,6 +188,48 @@ def test_what_is_handed_on_reaches_those_whose_demand_rose(flood):
     assert judged.of(CHARGED).shares[culprit] < 0.99
 
 
+def test_the_rivals_scores_are_what_one_would_work_out_by_hand(flood):
+    scenario, rows, _ = flood
+    case = open_case(window(scenario, rows))
+    victim, tenant = case.victims[0].tenant, scenario.players[0].tenant
+    calm, minutes = case.baseline.buckets, [*case.baseline.buckets, *case.buckets]
+
+    def of(buckets, who, column):
+        return [value_in(b, who, column) or 0.0 for b in buckets]
+
+    def waits(buckets):
+        return [wait_s(b, victim) or 0.0 for b in buckets]
+
+    rates = [w / b.observed_s for w, b in zip(waits(minutes), minutes, strict=True)]
+    assert score_of(case, PEARSON, victim, tenant) == pytest.approx(
+        correlation(rates, of(minutes, tenant, "kv_bytes_avg"))
+    )
+    asked = [max(1.0, n) for n in of(minutes, victim, "admitted_requests")]
+    hurt = [w / n for w, n in zip(waits(minutes), asked, strict=True)]
+    bound = fmean(hurt[: len(calm)]) + 2 * pstdev(hurt[: len(calm)]) + 1e-3
+    used = of(minutes, tenant, "service")
+    over = [1 - bound / h if h > bound else h / bound - 1 for h in hurt]
+    cpi2 = sum(u * o for u, o in zip(used, over, strict=True)) / sum(used)
+    assert score_of(case, CPI2, victim, tenant) == pytest.approx(cpi2)
+    whole = 0.0
+    others = [t for t in tenants_of(case.buckets) if t != victim]
+    for b, waited in zip(case.buckets, waits(case.buckets), strict=True):
+        more = {
+            t: max(0.0, of([b], t, "kv_bytes_avg")[0] - fmean(of(calm, t, "kv_bytes_avg")))
+            for t in others
+        }
+        beyond = max(0.0, waited - case.baseline.waits[victim] * b.observed_s)
+        whole += beyond * more[tenant] / sum(more.values()) if any(more.values()) else 0.0
+    assert score_of(case, KV_OVER, victim, tenant) == pytest.approx(whole)
+    served = sum(of(case.buckets, tenant, "service"))
+    assert score_of(case, TOKEN_SHARE, victim, tenant) == pytest.approx(served)
+
+
+def score_of(case, method, victim, tenant):
+    names = tenants_of(case.buckets)
+    return scores(case, [victim], method)[0][names.index(tenant)]
+
+
 def test_what_the_benchmark_judges_is_what_the_verdict_says(flood):
     scenario, rows, _ = flood
     judged = judge(window(scenario, rows))
@@ -196,6 +255,12 @@ def test_distance_is_half_of_what_differs():
     assert distance({"a": 1.0}, {"a": 1.0}) == 0.0
     assert distance({"a": 1.0}, {"b": 1.0}) == 1.0
     assert distance({"a": 0.6, "b": 0.4}, {"a": 1.0}) == pytest.approx(0.4)
+
+
+def test_a_part_seen_in_few_incidents_may_be_far_from_it():
+    assert wilson(3, 274) == pytest.approx((0.0037, 0.0317), abs=1e-4)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
 
 
 def test_only_who_made_next_to_nothing_is_accused_falsely(flood):

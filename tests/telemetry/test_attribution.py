@@ -14,8 +14,9 @@ from telemetry.attribution import (
     attribute,
     rises,
 )
-from telemetry.baseline import choose_baseline, growth_of, pace_of
+from telemetry.baseline import choose_baseline, pace_of
 from telemetry.conventions import TENANT, WAIT_REASONS
+from telemetry.growth import growth_of
 from tests.telemetry.synthetic_rows import CAPACITY, OTHERS, POLICY, SELF, Pool
 
 HOLDERS = ["a", "b", "capacity", "self", SELF, CAPACITY, POLICY, OTHERS]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry.baseline import choose_baseline, growth_of
+from telemetry.baseline import choose_baseline
+from telemetry.growth import growth_of
 from telemetry.rising import RESOURCES, Rise, rises
 from tests.telemetry.synthetic_rows import Pool
 
@@ -64,6 +65,32 @@ def test_what_the_others_grew_by_is_no_rise_where_three_can_be_asked():
     pool = played(dict.fromkeys(names, 60), dict.fromkeys(names, 30))
     assert rose(pool, 8, 12) == {}
     assert "y" in rose(played({"y": 60, "a": 60, "b": 60}, {"y": 30, "a": 30, "b": 30}), 8, 12)
+
+
+def test_a_newcomer_that_asks_for_what_the_others_do_is_one_tenant_more_and_no_rise():
+    usual = dict.fromkeys(("a", "b", "c", "d"), 10)
+    assert rose(played(usual | {"new": 11}, usual), 8, 12) == {}
+    assert {"requests offered", "service"} <= rose(played(usual | {"new": 60}, usual), 8, 12)["new"]
+
+
+def test_a_newcomer_while_all_doubled_has_doubled_with_them():
+    usual = dict.fromkeys(("a", "b", "c", "d"), 20)
+    now = dict.fromkeys(usual, 40)
+    assert rose(played(now | {"new": 42}, usual), 8, 12) == {}
+    assert set(rose(played(now | {"new": 200}, usual), 8, 12)) == {"new"}
+
+
+def test_one_short_request_before_says_little_of_how_long_the_next_ones_are():
+    pool = Pool()
+    for i in range(12):
+        pool.engine(i)
+        for t in ("a", "b", "c"):
+            pool.tenant(i, t, offered=5, offered_tokens=1250, service=1500.0)
+        if i == 3:
+            pool.tenant(i, "y", offered=1, offered_tokens=60, service=70.0)
+        if i in (9, 10):
+            pool.tenant(i, "y", offered=2, offered_tokens=500, service=600.0)
+    assert rose(pool, 8, 12) == {}
 
 
 def test_where_requests_are_not_counted_service_alone_may_say_so():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC
 
+from telemetry.case import open_case
 from telemetry.findings.finding import Holds
+from telemetry.rising import rises
 from telemetry.verdict import judge
 from tests.telemetry.synthetic_rows import CAPACITY, OTHERS, POLICY, SELF, Pool
 from tests.telemetry.verdict_bench import all_grew, finding, tipped
@@ -168,3 +170,43 @@ def test_a_flood_that_hardly_touches_others_is_its_own_harm():
     assert [v.tenant for v in verdict.victims] == ["y"]
     assert any(s.startswith("SELF-INFLICTED: x missed 90") for s in verdict.sentences)
     assert any("1 HURT" in s for s in verdict.sentences)
+
+
+def touched(waits: dict[str, float]) -> Pool:
+    """One request of `y` waits a little while `x` asks for several times its usual."""
+    pool = Pool().calm(0, 10)
+    pool.engine(10)
+    pool.tenant(10, "x", offered=60, service=6000.0)
+    pool.tenant(10, "z", offered=10, service=1000.0)
+    pool.tenant(10, "y", offered=1, missed=1, waits={"slot": waits})
+    return pool
+
+
+def test_of_a_request_that_waited_behind_many_nobody_is_named_for_what_others_hold():
+    verdict = judge(touched({"x": 3.0, "z": 4.0, "w": 2.0}).window(8, 11))
+    assert (verdict.kind, verdict.tenant, verdict.culprit) == ("no_single", None, None)
+    assert any(s.startswith("TOO LITTLE to name anybody") for s in verdict.sentences)
+    assert any("33% of it behind x" in s for s in verdict.sentences)
+
+
+def test_of_a_request_that_waited_behind_one_that_one_is_likely():
+    verdict = judge(touched({"x": 7.0, "z": 2.0}).window(8, 11))
+    assert (verdict.kind, verdict.tenant, verdict.confidence) == ("tenant", "x", "medium")
+
+
+def test_a_tenant_whose_busy_minutes_were_no_calm_ones_has_not_risen_in_the_next_busy_one():
+    """Every sixth bucket it asks for twice as much and somebody waits: of those buckets none is
+    calm, and all are usual."""
+    pool = Pool()
+    for i in range(25):
+        busy = i % 6 == 0
+        pool.engine(i)
+        pool.tenant(i, "heavy", offered=22 if busy else 10, service=2200.0 if busy else 1000.0)
+        pool.tenant(i, "y", missed=4 if busy else 0, waits={"slot": {"heavy": 8.0 * busy}})
+    window = pool.window(24, 25)
+    case = open_case(window)
+    assert {b.start for b in case.baseline.buckets} <= {pool.at(i) for i in range(25) if i % 6}
+    calm_alone = rises(case.buckets, case.baseline, case.accounts.growth)
+    assert {r.tenant for r in calm_alone if r.rose} == {"heavy"}
+    assert not case.rose("heavy")
+    assert judge(window).tenant is None
