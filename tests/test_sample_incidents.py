@@ -11,7 +11,7 @@ from engine.config import read_settings
 from engine.simulation.workload import read_workload
 from sample_incidents import IncidentError, incident_path, list_incidents
 from sample_incidents.expected import read_expected
-from sample_incidents.record import check, differences, main
+from sample_incidents.record import check, differences, main, of_then
 from telemetry.records import RequestRecord
 from telemetry.source import open_source
 
@@ -224,6 +224,12 @@ def test_a_difference_is_told_by_table_column_and_values():
     said = list(differences(one, other))
     assert any(line.startswith("request: ") for line in said)
     assert list(differences(one, one)) == []
+
+
+def test_a_setting_that_came_after_a_recording_is_no_difference():
+    then = {"policy": "vtc", "limits": {"slots": 12}, "pools": [{"name": "main"}]}
+    now = {"policy": "fcfs", "limits": {"slots": 12, "new": 1}, "pools": [{"name": "b", "tp": 1}]}
+    assert of_then(then, now) == {**then, "policy": "fcfs", "pools": [{"name": "b"}]}
 
 
 def test_an_unknown_incident_and_a_bad_file_are_usage(tmp_path, monkeypatch, capsys):
