@@ -83,7 +83,7 @@ def open_ranks(
             say(f"starting rank {rank} of {of}")
             other = _Other(rank, say)
             others.append(other)
-            other.tell(start)
+            other.order(start)
             # One after the other: each holds the whole model for as long as it cuts its part off.
             here = other.hear(Here)
             if here.model_hash != whole.hash:
@@ -92,7 +92,7 @@ def open_ranks(
                     f"{whole.hash[:12]}): has {ranks.model} been changed? Start again"
                 )
         for other in others:
-            other.tell(Meet())
+            other.order(Meet())
         sums = Sums(meeting, 0)
         undo.callback(sums.close)
         own = TorchRunner(part, ranks.pages, ranks.page_tokens, join=sums)
@@ -138,10 +138,10 @@ class _Other:
             )
         self.patient(START_S)
 
-    def tell(self, order: Start | Meet) -> None:
+    def order(self, what: Start | Meet) -> None:
         """Raises RankError, as `hear`."""
         try:
-            self.peer.steps.send(order)
+            self.peer.steps.send(what)
         except OSError:
             raise self._gone() from None
 
