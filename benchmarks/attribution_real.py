@@ -139,9 +139,10 @@ def pair(
     kept: Kept,
     workload: Workload,
     page: Sequence[int],
+    press: float,
 ) -> Pair:
     suspect = workload.suspect or ""
-    pace = workload.pace(core.scheduler.costs)
+    pace = press * workload.pace(core.scheduler.costs)
     end_s = workload.calm_s + workload.incident_s
     drawn = replace(workload, seed=workload.seed + number).arrivals(0.0, end_s, pace)
     calm = [a for a in drawn if not (a.tenant == suspect and a.prompt_tokens > FLOOD_TOKENS)]
@@ -211,6 +212,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default="smollm2-135m", help="or synthetic, or a folder")
     parser.add_argument("--policy", default="fcfs")
     parser.add_argument("--calm", type=float, default=80.0, help="seconds before the flood (80)")
+    parser.add_argument("--press", type=float, default=1.3, help="times this machine's pace (1.3)")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(args)
     workload = read_workload(incident_path("five-pm-fanout") / "workload.toml")
@@ -231,7 +233,7 @@ def main(args: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         for number in range(given.pairs):
-            pairs.append(pair(number, core, book, clock, kept, workload, page))
+            pairs.append(pair(number, core, book, clock, kept, workload, page, given.press))
             _narrate(f"{number + 1} of {given.pairs}, {time.monotonic() - began:.0f} s")
             if not given.json:
                 print(_line(pairs[-1]), flush=True)

@@ -13,6 +13,7 @@ from console.judge import LiveJudge, Windows
 from console.panels import WORST_FIRST, Level, PoolVerdict, Snapshot
 from console.rows import Rows
 from console.snapshot import build_snapshot
+from console.span import Span
 from telemetry.kept_buckets import KeptBuckets
 from telemetry.window import window_of
 
@@ -50,6 +51,7 @@ class Builder:
         a one has rows of its own and nothing of it is kept. `stale_after`: how old a picture's
         figures may be."""
         rows = gathered.rows
+        mine = rows if pool is None else rows.of_pool(pool)  # what others changed is theirs
         past = edge is not None
         windows = self._windows(pool, past)
         made = build_snapshot(
@@ -60,7 +62,7 @@ class Builder:
             pool=pool,
             mode=mode,
             phase=phase,
-            verdict=self._judge(pool, windows)(rows, at) if rows.engines else None,
+            verdict=self._judge(pool, windows)(mine, at) if rows.engines else None,
             accounted=True,
             notes=gathered.notes,
             store_down_s=store_down_s,
@@ -93,10 +95,9 @@ class Builder:
         found = []
         for pool in named:
             mine = rows.of_pool(pool)
-            until = max((r.bucket_start + min(r.bucket_s, r.observed_seconds or r.bucket_s)
-                         for r in mine.engines), default=at)  # fmt: skip
+            heard = Span(mine, at, self._window_s).data_at
             verdict = self._judge(pool, self._windows(pool, past))(mine, at)
-            age_s = max(0.0, at - until)
+            age_s = 0.0 if heard is None else max(0.0, at - heard)
             found.append(
                 PoolVerdict(
                     pool=pool,

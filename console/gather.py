@@ -155,7 +155,7 @@ class Gatherer:
         `still`: of a record that has ended nothing is new until `at` moves."""
         kept, end = self._kept, at + AHEAD_S
         narrow = self.all_columns and not self._wide
-        if still and kept is not None and at == self._at and not narrow:
+        if still and kept is not None and kept.whole and at == self._at and not narrow:
             return kept
         asked = _Question(self._source)
         leapt = not 0.0 <= at - self._at < NEAR_S

@@ -41,8 +41,9 @@ def glance(
         for e in to_rows("engine_minute", answer)
         if not settled or e.bucket_start + e.bucket_s <= at
     ]
-    newest = max(heard, key=lambda e: e.bucket_start, default=None)
-    if newest is None or (pool is not None and all(e.pool != pool for e in heard)):
+    asked = [e for e in heard if pool is None or e.pool == pool]
+    newest = max(asked, key=lambda e: e.bucket_start, default=None)
+    if newest is None:
         return None
     shown = newest.pool if pool is None else pool
     bucket_s = max(e.bucket_s for e in heard)

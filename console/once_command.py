@@ -1,7 +1,8 @@
 """`tenantscope console --once`: one picture, or one page, on stdout, and an exit code for scripts.
 
 Exit codes: 0 nobody is hurt, 1 an incident is open, 2 usage, 3 nobody can say: the source does not
-answer, holds nothing, or its figures are old. A failure of any kind is never 1.
+answer, holds nothing, its figures are old, or a pool was not judged or fell silent while hurt. A
+failure of any kind is never 1.
 """
 
 from __future__ import annotations
@@ -57,12 +58,14 @@ def never_open() -> Iterator[None]:
 
 def code_of(s: Snapshot, incidents: tuple[str, ...]) -> int:
     """An incident that the store holds open is open, however old the figures are; without one old
-    figures say nothing about now."""
-    if incidents or any(o.is_hurt for o in s.others):
+    figures say nothing about now, nor does a picture about pools that nobody judged."""
+    known = not s.stale and s.account is not None
+    hurt = known and s.verdict.level is Level.HURT
+    if incidents or hurt or any(o.is_hurt for o in s.others):
         return OPEN
-    if s.stale or s.account is None:
-        return NOBODY_CAN_SAY
-    return OPEN if s.verdict.level is Level.HURT else ALL_WELL
+    unjudged = len(s.pools) - 1 > len(s.others)
+    fell_silent = any(o.stale and o.level is Level.HURT for o in s.others)
+    return ALL_WELL if known and not unjudged and not fell_silent else NOBODY_CAN_SAY
 
 
 def once(

@@ -325,6 +325,8 @@ class Sight:
         if found is None:
             return None
         made, bucket_s = found
+        if self._pool is None:
+            self._pool = made.pool  # the whole picture is of the same one
         late = made.data_at is None or now - made.data_at > self._stale_after(bucket_s, made)
         return replace(made, stale=late)
 

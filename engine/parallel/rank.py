@@ -3,6 +3,7 @@ process's life; started by `engine.parallel.ranks`, and ends with whoever starte
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -46,7 +47,8 @@ def run_rank(steps: Channel, loads: Channel) -> None:
 
 def _end(error: Exception) -> None:
     """From any thread: rank 0 sees the channels close."""
-    print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # whoever would read it may be gone
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     os._exit(1)
 
 

@@ -166,7 +166,10 @@ class WorkerLink:
         lost = self._part_with(leaving, "the pool's worker gives no sign of life")
         for flight in leaving:
             if flight.via is not self:
-                self._elsewhere[flight.ask.request_id] = flight.ask.tenant, flight.tokens
+                ask = flight.ask
+                # Choices of one answer: their prompt was asked for with the first of them.
+                tokens = ask.max_tokens if ask.counted_with else flight.tokens
+                self._elsewhere[ask.request_id] = ask.tenant, tokens
         return lost, len(leaving) - lost
 
     def let_go(self) -> None:

@@ -79,8 +79,10 @@ class Replica:
         elif self._silent_s is None:
             self._silent_s, self._silence = now_s, Silence()
             self._book.worker_silent(now_s, who=self._name)
-        elif self._silence.turn(False, passed_s) >= GIVEN_UP_S and not self._given_up:
-            self._given_up = True  # first: nobody may be handed over to where it comes from
+        elif self._silence.turn(False, passed_s) >= GIVEN_UP_S:
+            # First: nobody may be handed over to where it comes from. And every time anew: whoever
+            # had a part of an answer may have hung up since.
+            self._given_up = True
             lost, moved = self.link.hand_over()
             if lost or moved:
                 self._book.worker_left(lost, now_s, who=self._name, moved=moved)

@@ -21,6 +21,7 @@ FAULTS = ("slow", "freeze", "lost")
 INCIDENTS = ("fan-out",)
 ADAPTERS_BY = ("request", "tenant")
 CHANGED_LIMITS = ("rpm", "tpm", "concurrency", "queue")  # what a [[change]] may change
+SLOWEST, FASTEST = 0.1, 50.0  # a machine, against the one that a workload was sized for
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +175,11 @@ class Workload:
 
     def pace(self, costs: CostModel) -> float:
         """This machine against the one the workload was sized for, by a worker's cost model:
-        1 = as fast. Never above 1: more load would show nothing new."""
+        1 = as fast. A faster one gets more: what does not fill it hurts nobody."""
         chunk = self.limits.step_tokens
         # A busy step: a full chunk deep in a context, beside six decoding rows, three adapters.
         step_s = costs.predict(StepFeatures(chunk, 6, chunk * 600 + 6 * 300, 3))
-        return max(0.1, min(1.0, round(self.reference_step_s / step_s, 2)))
+        return max(SLOWEST, min(FASTEST, round(self.reference_step_s / step_s, 2)))
 
 
 def read_workload(path: Path) -> Workload:

@@ -1,6 +1,7 @@
 -- A pool's tenants with the most service, waits or misses in [start, end), bucket by bucket, and all others as one.
 -- The others' row has no tenant: what adds up is added, of ages the oldest; `others` says how many
--- they are. Weights are of those that were backlogged.
+-- they are. Weights are of those that were backlogged; the others' is the whole pool's, on every
+-- engine the same: whoever waits at two engines has one share.
 WITH mine AS (
     SELECT bucket_start, bucket_s, engine, run_id, pool, tenant, offered_requests,
            admitted_requests, rejected_rpm_requests, rejected_tpm_requests,
@@ -28,6 +29,16 @@ ranked AS (
                OR row_number() OVER (ORDER BY waited DESC, tenant) <= $top
                OR row_number() OVER (ORDER BY missed DESC, waited DESC, tenant) <= $top AS shown
     FROM summed
+),
+owed AS (
+    SELECT bucket_start, sum(weight) AS due
+    FROM (
+        SELECT bucket_start, tenant, max(coalesce(weight, 1.0)) AS weight
+        FROM mine JOIN ranked USING (tenant)
+        WHERE NOT shown AND backlogged_s > 0
+        GROUP BY bucket_start, tenant
+    )
+    GROUP BY bucket_start
 )
 SELECT epoch(bucket_start) AS bucket_start, bucket_s, engine, run_id, pool,
        CASE WHEN shown THEN mine.tenant END AS tenant,
@@ -50,10 +61,11 @@ SELECT epoch(bucket_start) AS bucket_start, bucket_s, engine, run_id, pool,
        sum(evictions_caused) AS evictions_caused,
        CAST(sum(slo_eligible) AS BIGINT) AS slo_eligible,
        CAST(sum(slo_missed) AS BIGINT) AS slo_missed,
-       sum(coalesce(weight, 1.0)) FILTER (WHERE backlogged_s > 0) AS weight,
+       CASE WHEN shown THEN sum(coalesce(weight, 1.0)) FILTER (WHERE backlogged_s > 0)
+            ELSE max(due) FILTER (WHERE backlogged_s > 0) END AS weight,
        max(backlogged_s) AS backlogged_s, max(observed_seconds) AS observed_seconds,
        CASE WHEN NOT shown THEN (SELECT count(*) FROM ranked WHERE NOT shown) END AS others
-FROM mine JOIN ranked USING (tenant)
+FROM mine JOIN ranked USING (tenant) LEFT JOIN owed USING (bucket_start)
 GROUP BY bucket_start, bucket_s, engine, run_id, pool, shown,
          CASE WHEN shown THEN mine.tenant END
 ORDER BY bucket_start, engine, run_id, tenant NULLS LAST

@@ -17,7 +17,7 @@ from telemetry.records import Batch, TenantMinute
 from telemetry.service.process import StoreServer
 from telemetry.source import MemorySource, StoreSource
 from telemetry.store.store import Store
-from tests.console import rows as made
+from telemetry.tables import TABLE_OF
 from tests.telemetry.delivered import deliver
 from tests.telemetry.served import RecentFace, recent_face
 
@@ -28,16 +28,29 @@ Place = Callable[[Rows, Path, ExitStack], str]
 
 
 def batches(rows: Rows) -> tuple[Batch, ...]:
-    """As the two processes send them: each its own columns."""
-    logs = (*rows.events, *rows.policies, *rows.runs, *rows.requests)
-    worker = tuple(_only(r, Emitter.WORKER) for r in rows.tenants)
-    front = tuple(_only(r, Emitter.FRONT) for r in rows.tenants)
-    common: dict[str, Any] = {**made.ID, "sealed": True, "seq": 1}
+    """As the two processes of each run send them: each its own columns."""
+    of_run: dict[tuple[str, str, str], list[Any]] = {}
+    for f in fields(rows):
+        for row in getattr(rows, f.name):
+            of_run.setdefault((row.engine, row.run_id, row.pool), []).append(row)
+    return tuple(b for run, own in of_run.items() for b in _of_run(run, own))
+
+
+def _of_run(run: tuple[str, str, str], rows: list[Any]) -> tuple[Batch, Batch]:
+    minutes = [r for r in rows if not TABLE_OF[type(r)].log]
+    logs = tuple(r for r in rows if TABLE_OF[type(r)].log)
+    tenants = [r for r in minutes if isinstance(r, TenantMinute)]
+    others = [r for r in minutes if not isinstance(r, TenantMinute)]
+    worker = tuple(_only(r, Emitter.WORKER) for r in tenants)
+    front = tuple(_only(r, Emitter.FRONT) for r in tenants)
+    engine, run_id, pool = run
+    common: dict[str, Any] = {
+        "engine": engine, "run_id": run_id, "pool": pool, "sealed": True, "seq": 1
+    }  # fmt: skip
     return (
-        Batch(emitter=Emitter.WORKER, minutes=(*worker, *rows.engines, *rows.interference),
-              logs=logs, **common),
+        Batch(emitter=Emitter.WORKER, minutes=(*worker, *others), logs=logs, **common),
         Batch(emitter=Emitter.FRONT, minutes=front, **common),
-    )  # fmt: skip
+    )
 
 
 def _only(row: TenantMinute, emitter: Emitter) -> TenantMinute:

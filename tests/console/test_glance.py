@@ -20,6 +20,7 @@ from console.frame import screen_lines
 from console.overview import Look, overview_lines
 from console.pages import PAGES
 from console.panels import Level, Mark, Snapshot, TenantRow
+from console.rows import Rows
 from console.screens import Place, Scene
 from console.sight import LiveEdge, RecordEdge, Sight
 from telemetry.errors import QueryError
@@ -80,6 +81,37 @@ def test_of_a_crowd_the_largest_have_lines_and_the_others_close_the_sums(top):
         sums = [sum(getattr(t, column) or 0.0 for t in s.tenants) for s in (first, whole)]
         assert sums[0] == pytest.approx(sums[1])
     assert max(known.values(), key=lambda t: t.service).name in listed
+
+
+def test_fair_shares_are_those_of_the_whole_where_the_others_wait_at_several_engines():
+    rows = made.incident(8, 10, "acme", CROWD)
+    moved = {t for i, t in enumerate(CROWD) if i % 3}
+    two = replace(
+        rows,
+        tenants=tuple(replace(r, engine="e2") if r.tenant in moved else r for r in rows.tenants),
+        engines=(*rows.engines, *(replace(e, engine="e2") for e in rows.engines)),
+        runs=(*rows.runs, *(replace(r, engine="e2") for r in rows.runs)),
+    )
+    held = places.memory(two)
+    whole = by_name(Sight(lambda: held, LiveEdge(lambda: END), tz=UTC).snapshot())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(glances, "TOP", 3)
+        first, _ = glances.glance(held, END, pool=None, mode="LIVE", settled=False, window_s=60.0)
+    listed = by_name(first)
+    assert 0 < len(listed) < len(whole)
+    for name, line in listed.items():
+        assert line.fair_share == pytest.approx(whole[name].fair_share)
+
+
+def test_a_pool_that_fell_silent_is_looked_at_where_it_was_last_heard():
+    burning, alive = made.incident(8, 4), made.calm(18)
+    moved = {f: tuple(replace(r, pool="alive", run_id="r2") for r in getattr(alive, f))
+             for f in ("tenants", "engines", "runs", "policies")}  # fmt: skip
+    held = places.memory(burning.then(Rows(**moved)))
+    first, _ = glances.glance(held, END, pool="main", mode="LIVE", settled=False, window_s=60.0)
+    whole = Sight(lambda: held, LiveEdge(lambda: END), tz=UTC, pool="main").snapshot()
+    assert by_name(first) == by_name(whole)
+    assert any(t.slo_missed for t in first.tenants)
 
 
 def test_a_tenant_that_is_called_as_the_others_are_keeps_its_own_line():

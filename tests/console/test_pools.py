@@ -123,9 +123,38 @@ def test_a_script_hears_of_a_pool_that_burns_beside_the_one_it_looks_at():
     assert code_of(s, ()) == OPEN
     assert code_of(replace(s, stale=True), ()) == OPEN
     assert [o["pool"] for o in as_json(s, ())["others"]] == ["burning", "silent", "calm"]
-    cooled = replace(s, others=tuple(replace(o, stale=True) for o in s.others))
-    assert code_of(cooled, ()) == ALL_WELL
-    assert code_of(replace(cooled, stale=True), ()) == NOBODY_CAN_SAY
+    silent = replace(s, others=tuple(replace(o, stale=True) for o in s.others))
+    assert code_of(silent, ()) == NOBODY_CAN_SAY, "one was hurt when it fell silent"
+    calm = replace(s, others=tuple(replace(o, level=Level.QUIET) for o in s.others))
+    assert code_of(calm, ()) == ALL_WELL
+    assert code_of(replace(calm, stale=True), ()) == NOBODY_CAN_SAY
+    assert code_of(replace(calm, others=calm.others[1:]), ()) == NOBODY_CAN_SAY, "one not judged"
+
+
+def test_what_another_pool_changes_cuts_no_verdict():
+    rows = made.incident().then(in_pool(made.calm(18), "calm"))
+    source = Given(rows)
+    alone = Sight(lambda: source, LiveEdge(lambda: END), tz=UTC, pool="main").snapshot()
+    change = replace(made.policy(made.T0 + 130.0, "vtc", 2, previous="fcfs"), pool="calm")
+    told = Given(replace(rows, policies=(*rows.policies, change)))
+    beside = Sight(lambda: told, LiveEdge(lambda: END), tz=UTC, pool="main").snapshot()
+    assert beside.verdict == alone.verdict
+    own = replace(change, pool="main")
+    here = Given(replace(rows, policies=(*rows.policies, own)))
+    changed = Sight(lambda: here, LiveEdge(lambda: END), tz=UTC, pool="main").snapshot()
+    assert changed.verdict != alone.verdict, "a change of its own does"
+
+
+def test_a_worker_that_began_inside_a_bucket_has_been_heard_just_now():
+    begun = END - 4.0
+    late = in_pool(made.calm(18), "late")
+    engines = (replace(late.engines[-1], bucket_start=END - 10.0, observed_seconds=4.0),)
+    runs = (replace(late.runs[0], started=begun),) if late.runs else (
+        replace(made.run(started=begun), pool="late", run_id="run-late"),)  # fmt: skip
+    late = replace(late, engines=engines, tenants=(), interference=(), runs=runs)
+    source = Given(made.calm(18).then(late))
+    [one] = Sight(lambda: source, LiveEdge(lambda: END), tz=UTC, pool="main").snapshot().others
+    assert (one.pool, one.age_s) == ("late", pytest.approx(0.0))
 
 
 def test_the_lines_grow_older_where_nothing_new_comes():

@@ -246,10 +246,11 @@ def test_a_crowds_history_comes_piece_by_piece_and_is_said_to_be_read(monkeypatc
     assert set(past.tenants) == set(whole.now(end).rows.tenants)
 
 
-def test_for_a_script_all_of_the_history_is_read_first(monkeypatch):
+@pytest.mark.parametrize("edge", [LiveEdge(lambda: END), RecordEdge(UTC)], ids=["live", "record"])
+def test_for_a_script_all_of_the_history_is_read_first(edge, monkeypatch):
     monkeypatch.setattr(gather, "PIECE_ROWS", 16)
     source = Given(made.incident())
-    looked = Sight(lambda: source, LiveEdge(lambda: END), tz=UTC)
+    looked = Sight(lambda: source, edge, tz=UTC)
     assert looked.whole().verdict.named == "acme"
     assert looked.whole().lamps.notes == ()
 

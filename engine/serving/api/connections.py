@@ -26,7 +26,8 @@ from engine.serving.api.wire import Wire
 
 HEAD_BYTES = 64 << 10
 HEAD_S = 10.0  # from the connection, or the last answer's end, to the end of a request's head
-UNREAD_S = 30.0  # a reader who is behind, a buffer full, for so long has gone
+UNREAD_S = 30.0  # a reader who is behind and takes less than SLOWEST_BYTES for so long has gone
+SLOWEST_BYTES = 64 << 10
 MOST_CONNECTIONS = 4096
 _SPARE_FILES = 256  # beside connections: sockets, pipes, modules being read
 
@@ -82,6 +83,9 @@ class PatientProtocol(H11Protocol):
         self._read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        # Whatever cannot be sent starts the reader's timer: a little that stays unsent would keep a
+        # connection from ever closing.
+        transport.set_write_buffer_limits(high=1)
         super().connection_made(transport)
         if len(self.connections) > self.most:
             self._refuse(
@@ -181,7 +185,7 @@ class PatientProtocol(H11Protocol):
         if cycle.more_body:
             cycle.body += body
             cycle.more_body = self._unread > 0
-            if len(cycle.body) > HIGH_WATER_LIMIT:
+            if cycle.more_body and len(cycle.body) > HIGH_WATER_LIMIT:  # who asks for more resumes
                 self.flow.pause_reading()
             cycle.message_event.set()
         if behind:  # in its turn
@@ -192,11 +196,22 @@ class PatientProtocol(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._read_timer is None:
-            self._read_timer = self.loop.call_later(self.unread_s, self.transport.abort)
+            self._watch_reader()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._read_timer = _stopped(self._read_timer)
+
+    def _watch_reader(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        self._read_timer = self.loop.call_later(self.unread_s, self._still_reads, unsent)
+
+    def _still_reads(self, unsent: int) -> None:
+        """A slow reader may take as long as a long answer needs; one that takes nothing may not."""
+        if unsent - self.transport.get_write_buffer_size() >= SLOWEST_BYTES:
+            self._watch_reader()
+        else:
+            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Bytes that are no HTTP, or a head that is too large: said as every other refusal."""

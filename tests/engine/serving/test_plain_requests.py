@@ -113,6 +113,9 @@ class Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closed
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == 1, "whatever is unsent starts the reader's timer"
+
     def pause_reading(self) -> None:
         self.paused = True
 

@@ -304,17 +304,43 @@ def test_who_has_a_part_of_an_answer_waits_for_the_rest_of_a_silent_worker() -> 
     assert (text, core.aborted) == ("half and half", [])
 
 
+def test_who_hangs_up_with_a_part_of_an_answer_has_its_place_back_while_the_worker_is_silent() -> (
+    None
+):
+    core = FakeCore()
+    core.abort = core.aborted.append  # type: ignore[assignment,method-assign]  # it hears nothing
+    chosen = pooled(pool("main", 2), concurrency=1)
+    with (
+        bench([core, FakeCore()], chosen) as (b, client),
+        ThreadedPost(b, client, stream=True) as half,
+    ):
+        core.wait_for(lambda: len(core.asks) == 1)
+        core.make(core.asks[0], [*map(ord, "half ")])
+        client.portal.call(_said, b)  # type: ignore[union-attr]
+        _silent(b, client, 0)
+        assert b.front._door.view("alice", b.clock.now()).concurrency == 1
+        [flight] = b.front.pools.links[0]._flights.values()
+        client.portal.call(flight.reader_gone)  # type: ignore[union-attr]
+        client.portal.call(flight.give_up)  # type: ignore[union-attr]
+        _pass(b, client, 1.0)
+        assert b.front._door.view("alice", b.clock.now()).concurrency == 0
+        half.result()
+
+
 def test_the_choices_of_one_answer_leave_a_silent_worker_together() -> None:
     cores = [FakeCore() for _ in range(3)]
+    cores[0].abort = cores[0].aborted.append  # type: ignore[assignment,method-assign]  # it sleeps
     with bench(cores, pooled(pool("main", 3))) as (b, client), ThreadedPost(b, client, n=3) as n3:
         cores[0].wait_for(lambda: len(cores[0].asks) == 3)
         _silent(b, client, 0)
         went = cores[1]
         assert went.wait_for(lambda: len(went.asks) == 3)
+        late = sorted(tokens for _, tokens in b.front.pools.links[0]._elsewhere.values())
         for ask in went.asks:
             went.end(ask, "length", 0)
         assert n3.result().status_code == 200
     assert cores[2].asks == []
+    assert late[:2] == [late[2] - 3] * 2, "the prompt of three was asked for once"
 
 
 def test_a_replica_that_stalls_is_given_nothing_new_while_another_moves() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import select
 import shutil
 import socket
 import struct
@@ -10,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -254,6 +258,58 @@ def test_a_thousand_slow_and_rude_connections_leave_everybody_else_served() -> N
         view = b.front._door.view("alice", b.clock.now())
         assert (b.link.open_requests, view.concurrency, view.reserved_tokens) == (0, 0, 0)
         assert len(b.core.asks) == 101
+
+
+def test_a_caller_who_hangs_up_after_a_large_body_is_missed() -> None:
+    core = FakeCore()
+    asked = {"model": "tiny", "prompt": "abc", "max_tokens": 190}
+    body = json.dumps(asked).encode() + b" " * (400 << 10)
+    with serving(core, concurrency=1) as (_, port):
+        with connect(port) as leaves:
+            leaves.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body)
+            assert core.wait_for(lambda: len(core.asks) == 1)
+        assert core.wait_for(lambda: bool(core.aborted)), "nobody waits for its tokens"
+
+
+def test_who_asks_and_asks_and_reads_nothing_is_cut_off() -> None:
+    with serving() as (_, port), connect(port) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.settimeout(0.2)
+        with contextlib.suppress(OSError):  # until nothing more is taken
+            while deaf.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n" * 200):
+                pass
+        over = select.poll()
+        over.register(deaf, 0)  # errors and the end alone
+        assert over.poll(10_000), "it is not waited for without end"
+        assert polite(port).status_code == 200
+
+
+class Dripping(asyncio.Transport):
+    """What is unsent of an answer."""
+
+    def __init__(self, unsent: int) -> None:
+        super().__init__()
+        self.unsent, self.aborted = unsent, False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+@pytest.mark.parametrize(("rate", "cut_off"), [(connections.SLOWEST_BYTES, False), (1000, True)])
+def test_a_slow_reader_has_the_time_that_a_long_answer_needs(rate: int, cut_off: bool) -> None:
+    due: list[Any] = []
+    slow: Any = object.__new__(PatientProtocol)
+    slow.loop = SimpleNamespace(call_later=lambda after_s, call, *args: due.append((call, args)))
+    slow.transport = Dripping(8 * rate)
+    slow._watch_reader()
+    for _ in range(8):
+        slow.transport.unsent -= rate
+        for call, args in due[-1:]:
+            call(*args)
+    assert slow.transport.aborted is cut_off
 
 
 def test_requests_one_behind_another_on_one_connection_are_answered_in_turn() -> None:
