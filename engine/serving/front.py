@@ -34,6 +34,7 @@ from engine.serving.api.catalogue import Catalogue
 from engine.serving.api.completions import Completions, Tokenizer
 from engine.serving.api.connections import (
     HEAD_BYTES,
+    KEEP_ALIVE_S,
     PatientProtocol,
     PatientServer,
     too_few_files,
@@ -345,6 +346,7 @@ def uvicorn_config(
         backlog=2048,
         proxy_headers=False,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACE_S,
         **more,
     )

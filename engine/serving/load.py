@@ -17,7 +17,8 @@ import httpx
 from engine.simulation.workload import Arrival
 
 _TIMEOUT = httpx.Timeout(30.0, read=600.0)
-_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+# Nothing is retried here, so no connection is used that the front may be closing at that moment.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
 
 
 @dataclass(frozen=True, slots=True)

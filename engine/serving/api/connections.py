@@ -26,6 +26,9 @@ from engine.serving.api.wire import Wire
 
 HEAD_BYTES = 64 << 10
 HEAD_S = 10.0  # from the connection, or the last answer's end, to the end of a request's head
+# An unused connection is closed after so long. Python's HTTP clients drop theirs after 5 s: where
+# both do so at once, a request goes out on what is just being closed. Before HEAD_S: that is said.
+KEEP_ALIVE_S = 8
 UNREAD_S = 30.0  # a reader who is behind and takes less than SLOWEST_BYTES for so long has gone
 SLOWEST_BYTES = 64 << 10
 MOST_CONNECTIONS = 4096
