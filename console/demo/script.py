@@ -39,7 +39,7 @@ class Script:
 
     def arrivals(self, pace: float = 1.0) -> list[Arrival]:
         """All of them, in the script's own time; without the flood where it plays no part.
-        `pace` multiplies the rates, so that a slower machine is loaded as much, not more."""
+        `pace` multiplies the rates, so that a slower or faster machine is loaded as much."""
         w = self.workload
         drawn = w.arrivals(0, w.calm_s + w.incident_s, pace)
         if self.scenario != "fanout":
