@@ -33,9 +33,9 @@ def newest_incident(source: Asked, now: float, pool: str, *, live: bool = True) 
 
 def is_open(s: Snapshot, incidents: tuple[str, ...]) -> bool:
     """Whether somebody should look: an alert's incident, or a verdict that somebody is hurt now, in
-    whichever pool."""
-    hurt = s.verdict.level is Level.HURT or any(o.is_hurt for o in s.others)
-    return bool(incidents) or hurt
+    whichever pool. Old figures say nothing about now."""
+    here = not s.stale and s.verdict.level is Level.HURT
+    return bool(incidents) or here or any(o.is_hurt for o in s.others)
 
 
 def as_json(s: Snapshot, incidents: tuple[str, ...]) -> dict[str, Any]:

@@ -95,6 +95,11 @@ class Flight:
         """A part of it is said, and somebody waits for the rest: no other worker could give it."""
         return self._held and not self._given_up
 
+    @property
+    def is_wanted(self) -> bool:
+        """Somebody waits for more of it."""
+        return not self._given_up
+
     def hold(self) -> None:
         """Something of it is being said to the caller, or nothing more is wanted: whatever becomes
         of its worker, it does not begin again."""

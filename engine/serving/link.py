@@ -156,21 +156,23 @@ class WorkerLink:
             self._outbox.put_nowait(pb.FrontMessage(abort=abort))
 
     def hand_over(self) -> tuple[int, int]:
-        """The worker is silent: nobody waits for it but who has a part of an answer. The others
-        begin again elsewhere, or end now; should it wake up, it hears that they are not wanted.
-        Returns how many were lost and how many began again."""
+        """The worker is silent: nobody waits for it but who has a part of an answer and wants the
+        rest. The others begin again elsewhere, or end now; should it wake up, it hears that they
+        are not wanted. Returns how many that somebody waited for were lost, and how many began
+        again."""
         leaving = [f for f in self._flights.values() if not f.is_half_said]
         for flight in leaving:
             self.abort(flight.ask.request_id)
             self._forget(flight.ask.request_id)
-        lost = self._part_with(leaving, "the pool's worker gives no sign of life")
-        for flight in leaving:
-            if flight.via is not self:
-                ask = flight.ask
-                # Choices of one answer: their prompt was asked for with the first of them.
-                tokens = ask.max_tokens if ask.counted_with else flight.tokens
-                self._elsewhere[ask.request_id] = ask.tenant, tokens
-        return lost, len(leaving) - lost
+        wanted = sum(f.is_wanted for f in leaving)
+        self._part_with(leaving, "the pool's worker gives no sign of life")
+        moved = [f for f in leaving if f.via is not self]
+        for flight in moved:
+            ask = flight.ask
+            # Choices of one answer: their prompt was asked for with the first of them.
+            tokens = ask.max_tokens if ask.counted_with else flight.tokens
+            self._elsewhere[ask.request_id] = ask.tenant, tokens
+        return wanted - len(moved), len(moved)
 
     def let_go(self) -> None:
         """Give every open request up, and tell its reader now: this front is stopping. No new

@@ -7,8 +7,10 @@ uvicorn waits for ever for a head that comes a byte at a time, and for a reader 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
+import sys
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -32,6 +34,7 @@ KEEP_ALIVE_S = 8
 UNREAD_S = 30.0  # a reader who is behind and takes less than SLOWEST_BYTES for so long has gone
 SLOWEST_BYTES = 64 << 10
 MOST_CONNECTIONS = 4096
+_ACKED = slice(120, 128)  # tcpi_bytes_acked in Linux's struct tcp_info
 _SPARE_FILES = 256  # beside connections: sockets, pipes, modules being read
 
 
@@ -87,7 +90,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         # Whatever cannot be sent starts the reader's timer: a little that stays unsent would keep a
-        # connection from ever closing.
+        # connection from ever closing. (Under TLS asyncio itself ends one that does not close.)
         transport.set_write_buffer_limits(high=1)
         super().connection_made(transport)
         if len(self.connections) > self.most:
@@ -206,15 +209,25 @@ class PatientProtocol(H11Protocol):
         self._read_timer = _stopped(self._read_timer)
 
     def _watch_reader(self) -> None:
-        unsent = self.transport.get_write_buffer_size()
-        self._read_timer = self.loop.call_later(self.unread_s, self._still_reads, unsent)
+        self._read_timer = self.loop.call_later(self.unread_s, self._still_reads, self._taken())
 
-    def _still_reads(self, unsent: int) -> None:
+    def _still_reads(self, before: int) -> None:
         """A slow reader may take as long as a long answer needs; one that takes nothing may not."""
-        if unsent - self.transport.get_write_buffer_size() >= SLOWEST_BYTES:
+        if self._taken() - before >= SLOWEST_BYTES:
             self._watch_reader()
         else:
             self.transport.abort()
+
+    def _taken(self) -> int:
+        """Bytes that the caller's side has taken so far: what TCP saw acknowledged. Buffers here
+        say less: the kernel asks for more only when a third of its own is free, which of megabytes
+        is long in coming, and under TLS there is one more. Else they have to do."""
+        own = self.transport.get_extra_info("socket")
+        with contextlib.suppress(AttributeError, OSError, TypeError):
+            told = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.stop)
+            if len(told) == _ACKED.stop:
+                return int.from_bytes(told[_ACKED], sys.byteorder)
+        return -self.transport.get_write_buffer_size()
 
     def send_400_response(self, msg: str) -> None:
         """Bytes that are no HTTP, or a head that is too large: said as every other refusal."""

@@ -298,8 +298,39 @@ class Dripping(asyncio.Transport):
         self.aborted = True
 
 
+class Hasty(PatientProtocol):
+    unread_s = 0.3
+
+
+def test_a_reader_whom_the_kernel_has_megabytes_for_is_seen_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeTokenizer, "stream", lambda self: Wordy())
+    monkeypatch.setattr(connections, "SLOWEST_BYTES", 1024)
+    core = FakeCore()
+    asked = {"model": "tiny", "prompt": "abc", "max_tokens": 190}
+    body = json.dumps(asked).encode()
+    with serving(core, Hasty) as (_, port), socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        slow.connect(("127.0.0.1", port))
+        slow.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body)
+        core.wait_for(lambda: len(core.asks) == 1)
+        core.make(core.asks[0], [ord("x")] * 60)
+        core.end(core.asks[0], "length", 60)
+        read = 0
+        for _ in range(20):  # a second in all, at a pace that frees no third of anything
+            read += len(slow.recv(20_000))
+            core.wait_for(lambda: False, 0.05)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        slow.settimeout(20)
+        while read < 60 * 65_536 and (part := slow.recv(1 << 20)):
+            read += len(part)
+    assert read >= 60 * 65_536, "all of the answer"
+
+
 @pytest.mark.parametrize(("rate", "cut_off"), [(connections.SLOWEST_BYTES, False), (1000, True)])
 def test_a_slow_reader_has_the_time_that_a_long_answer_needs(rate: int, cut_off: bool) -> None:
+    """Where the kernel cannot be asked what was taken."""
     due: list[Any] = []
     slow: Any = object.__new__(PatientProtocol)
     slow.loop = SimpleNamespace(call_later=lambda after_s, call, *args: due.append((call, args)))
