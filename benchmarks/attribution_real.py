@@ -30,7 +30,7 @@ from engine.threads import bound_spinning
 
 bound_spinning()
 
-from benchmarks.attribution.methods import METHODS, judge
+from benchmarks.attribution.methods import METHODS, RUNG_2, judge
 from benchmarks.attribution.scenarios import Player
 from benchmarks.attribution.score import distance
 from benchmarks.attribution.truth import Lived, Runs, facts, truth_for
@@ -113,8 +113,9 @@ def lived(rows: Iterable[RequestRecord]) -> dict[str, Lived]:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One pair. Errors by method, None where it has no shares; p50 and p99 of the replay are
-    relative errors of the victims' TTFT, and `faithful` whether the what-if concludes from it."""
+    """One pair. `shares` are the truth's, `ours` those of the verdict's account. Errors by method,
+    None where it has no shares; p50 and p99 of the replay are relative errors of the victims' TTFT,
+    and `problem` why the what-if would conclude nothing from it (None: it does)."""
 
     number: int
     requests: int
@@ -128,7 +129,8 @@ class Pair:
     headline: str
     p50_error: float | None
     p99_error: float | None
-    faithful: bool
+    ours: dict[str, float]
+    problem: str | None
 
 
 def pair(
@@ -149,7 +151,8 @@ def pair(
     began = clock.base.unix(clock.now())
     play(core, book, clock, drawn, page, f"with-{number}")
     _to_bucket_end(core, book, clock, workload.bucket_s)
-    middle = clock.base.unix(clock.now())
+    # The next run begins in a bucket of its own, and that is none of this one's.
+    middle = math.floor(clock.base.unix(clock.now()) / workload.bucket_s) * workload.bucket_s
     short = [a for a in calm if a.at_s >= workload.calm_s - BEFORE_S]
     play(core, book, clock, short, page, f"without-{number}")
     _to_bucket_end(core, book, clock, workload.bucket_s)
@@ -179,7 +182,8 @@ def pair(
         judged.verdict.headline,
         max((e.p50_error for e in errors), default=None),
         max((e.p99_error for e in errors), default=None),
-        claim.fidelity is not None and claim.fidelity.problem is None,
+        {who: round(s, 3) for who, s in judged.of(RUNG_2).shares.items() if s >= 0.0005},
+        claim.fidelity.problem if claim.fidelity is not None else claim.sentence,
     )  # fmt: skip
 
 
@@ -257,11 +261,13 @@ def _narrate(text: str) -> None:
 def _line(p: Pair) -> str:
     shares = ", ".join(f"{k} {v:.2f}" for k, v in p.shares.items())
     errors = ", ".join(f"{m} {e:.2f}" for m, e in p.errors.items() if e is not None)
+    ours = ", ".join(f"{k} {v:.2f}" for k, v in p.ours.items())
     replay = "-" if p.p99_error is None else f"p50 {p.p50_error:.2f} p99 {p.p99_error:.2f}"
     return (
         f"pair {p.number + 1}: {p.requests} requests, truth {p.truth} ({shares or '-'}; "
-        f"{p.excess_s:.0f} s), verdict {p.verdict} {p.tenant or '-'}; errors {errors or '-'}; "
-        f"replay off {replay}, {'true enough' if p.faithful else 'nothing concluded'}"
+        f"{p.excess_s:.0f} s), verdict {p.verdict} {p.tenant or '-'} ({ours or '-'}); "
+        f"errors {errors or '-'}; "
+        f"replay off {replay}, {p.problem or 'true enough'}"
     )
 
 
