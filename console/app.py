@@ -16,6 +16,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -24,9 +25,9 @@ from console.cells import clip
 from console.deeds import Deed, deed
 from console.handover.hand import Hand
 from console.handover.handing import Handing
-from console.keys import KEYS, Key, in_order, shadowed
-from console.lines import Piece
-from console.overview import Look
+from console.keys import KEYS, Key, in_order, key_at, shadowed
+from console.lines import Line, Piece
+from console.overview import LEAST_LINES, Look
 from console.panels import ReadTime
 from console.poller import Sees
 from console.screens import GoTo, Open, Say, bucket_s_of
@@ -40,7 +41,8 @@ __all__ = ["ConsoleApp", "Heard"]
 
 TABLE, HELP = "table", "help"
 LEAVES = "  esc leaves it"
-NOT_LISTED = ("palette", "leave", "enter")  # of no use in the palette
+# Of no use in the palette: it moves over its own rows.
+NOT_LISTED = ("palette", "leave", "enter", "move(-1)", "move(1)", "move_page(-1)", "move_page(1)")
 
 Accept = Callable[[str], object]
 
@@ -95,13 +97,15 @@ class ConsoleApp(Handing):
         return not known or any(k.works(self.page.name) for k in usable)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: every action of the keys, and what has too many forms for a key each."""
+        """The palette: what the keys of the open page do, and what has too many forms for a key
+        each."""
         from console.wide_columns import COLUMNS, GROUPS
 
-        for key in (*KEYS, *self._more_keys):
-            if key.action not in NOT_LISTED:
+        ours = [k for k in KEYS if not shadowed(k, self._more_keys)]
+        for key in (*ours, *self._more_keys):
+            if key.action not in NOT_LISTED and key.works(self.page.name):
                 words = key.short or key.long
-                yield SystemCommand(f"{words} ({key.shown})", key.long,
+                yield SystemCommand(f"{words} ({key.shown})", key.long if key.short else "",
                                     partial(self.run_action, key.action))  # fmt: skip
         for group in GROUPS:
             yield SystemCommand(f"columns: {group}", "the wide table from these columns on",
@@ -160,6 +164,11 @@ class ConsoleApp(Handing):
     def action_palette(self) -> None:
         self.action_command_palette()
 
+    def action_command_palette(self) -> None:
+        """Not over a form or the help: what it offers would be done to the page under them."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(CommandPalette(placeholder="an action, by its words"))
+
     def action_interrupt(self) -> None:
         """Ctrl-C means here what it means in any command; the caller gives the exit code."""
         self.interrupted = True
@@ -199,12 +208,21 @@ class ConsoleApp(Handing):
     def action_move_page(self, pages: int) -> None:
         self.action_move(pages * max(1, sum(x.row is not None for x in self._body.shown)))
 
-    def on_click(self, event: events.Click) -> None:
-        """A click chooses a row, a second one opens it; beside the rows the page knows."""
+    async def on_click(self, event: events.Click) -> None:
+        """A click chooses a row, a second one opens it; on the last line it is the key that stands
+        there; beside the rows the page knows. What lies over the lines (a prompt, a sentence, a
+        form) has its own."""
         scene, y = self.scene(), event.screen_y
-        if len(self.screen_stack) > 1 or scene is None or not 0 <= y < len(self._body.shown):
+        if event.widget is not self._body or not 0 <= y < len(self._body.shown):
             return
         line = self._body.shown[y]
+        if y == len(self._body.shown) - 1 and line.row is None:
+            key = key_at(line, event.screen_x, self.page.name, self._more_keys)
+            if key is not None:
+                await self.run_action(key.action)
+            return
+        if scene is None:
+            return
         if line.row is None:
             place = self.page.click(scene, line, event.screen_x)
             if place is not None:
@@ -215,10 +233,14 @@ class ConsoleApp(Handing):
             self.see(replace(scene.place, cursor=line.row))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.action_move(1)
+        self._wheel(1)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.action_move(-1)
+        self._wheel(-1)
+
+    def _wheel(self, rows: int) -> None:
+        if len(self.screen_stack) == 1:  # a form or the help has a wheel of its own
+            self.action_move(rows)
 
     def action_filter(self) -> None:
         if not self.page.filter_hint:
@@ -245,6 +267,7 @@ class ConsoleApp(Handing):
         self._poller.want(None)
         if self._newest is not None:
             self.picture = self._newest
+        self._body.redraw()  # the picture may be the same one, and no longer held
 
     def action_step(self, buckets: int) -> None:
         s = self.picture
@@ -315,6 +338,13 @@ class ConsoleApp(Handing):
         asked = clip(f"{self._asking}: {plain(self._hint)}", max(1, cells - len(LEAVES)),
                      look.glyphs.ellipsis)  # fmt: skip
         return replace(look, keys=(Piece(asked, "title"), Piece(LEAVES, "dim")))
+
+    def _draw(self, cells: int, lines: int) -> Sequence[Line]:
+        """On the lowest screen the prompt has the line above the keys."""
+        if not self._asking or lines != LEAST_LINES - 1:
+            return super()._draw(cells, lines)
+        drawn = super()._draw(cells, LEAST_LINES)
+        return (*drawn[: lines - 1], *drawn[LEAST_LINES - 1 :])
 
     def close_prompt(self) -> None:
         self._asking = ""

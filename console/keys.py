@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from console.cells import width
-from console.lines import Line, Piece, cut
+from console.cells import fit, width
+from console.lines import Line, Piece, wrap
 
 EVERYWHERE: tuple[str, ...] = ()
 OVERVIEW, TABLE = ("overview",), ("table",)
+TWO_COLUMNS = 100  # cells from which on the help has two
+HELP_CELLS = 10  # of a key or a word in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,27 +172,60 @@ def key_line(
     return tuple(pieces)
 
 
-def help_lines(cells: int, lines: int, more: Sequence[Key] = ()) -> Sequence[Line]:
-    """Every key and every word, in two columns where one would not fit; `more` keys first."""
+def key_at(line: Line, x: int, page: str, more: Sequence[Key] = ()) -> Key | None:
+    """The key that a last line tells at a cell; None beside them. Read off the line itself: what
+    is under way may stand before the keys, and a narrow screen cuts them."""
+    known = {
+        (f"{k.shown} ", k.short): k
+        for k in in_order((*KEYS, *more))[::-1]  # the first of two that look the same is meant
+        if k.rank and k.works(page) and (k in more or not shadowed(k, more))
+    }
+    end = 0
+    for told, what in pairwise((*line.pieces, Piece(""))):
+        begin, end = end, end + width(told.text)
+        key = known.get((told.text, what.text))
+        if key is not None and begin <= x < end + width(what.text):
+            return key
+    return None
 
-    def pair(left: str, right: str, role: str, room: int) -> Line:
-        line = cut(Line((Piece(f"{left:>8}  ", role), Piece(right))), room)
-        return Line((*line.pieces, Piece(" " * max(0, room - line.width))))
+
+def help_lines(cells: int, lines: int, more: Sequence[Key] = ()) -> Sequence[Line]:
+    """Every key and every word, `more` keys first; where they do not fit one under the other, in
+    two columns if there is room for two. What is too long for its column goes on below."""
+
+    def told(entries: Sequence[tuple[str, str, str]], room: int) -> list[Line]:
+        return [line for entry in entries for line in _entry(*entry, room)]
 
     usable = [*more, *(k for k in KEYS if not shadowed(k, more))]
-    keys = [
-        (k.shown, f"{k.long} ({', '.join(k.where)})" if k.where else k.long, "title")
-        for k in usable
-    ]
-    words = [(w, what, "label") for w, what in WORDS]
-    if len(keys) + 1 + len(words) <= lines or cells < 100:
-        return [pair(*x, cells) for x in (*keys, ("", "", "text"), *words)]
+    entries = [
+        *((k.shown, f"{k.long} ({', '.join(k.where)})" if k.where else k.long, "title")
+          for k in usable),
+        ("", "", "text"),
+        *((word, what, "label") for word, what in WORDS),
+    ]  # fmt: skip
+    single = told(entries, cells)
+    if cells < TWO_COLUMNS or len(single) <= lines:
+        return single
     room = cells // 2 - 1
-    rows = max(len(keys), len(words))
-    blank = ("", "", "text")
-    left = keys + [blank] * (rows - len(keys))
-    right = words + [blank] * (rows - len(words))
+    every = told(entries, room)
+    half = (len(every) + 1) // 2
+    while half < len(every) and _goes_on(every[half]):  # an entry stays in its column
+        half += 1
+    left, right = every[:half], every[half:]
+    right += [_entry("", "", "text", room)[0]] * (half - len(right))
+    return [Line((*a.pieces, Piece("  "), *b.pieces)) for a, b in zip(left, right, strict=True)]
+
+
+def _entry(left: str, right: str, role: str, room: int) -> list[Line]:
+    """A key or a word and what it means, each line exactly `room` cells."""
+    parts = wrap(right, max(1, room - HELP_CELLS))
     return [
-        Line((*pair(*a, room).pieces, Piece("  "), *pair(*b, room).pieces))
-        for a, b in zip(left, right, strict=True)
-    ]
+        Line((Piece(fit(f"{'' if i else left:>8}  ", HELP_CELLS), role),
+              Piece(fit(part, max(1, room - HELP_CELLS)))))
+        for i, part in enumerate(parts)
+    ]  # fmt: skip
+
+
+def _goes_on(line: Line) -> bool:
+    """Whether it belongs to the entry above it."""
+    return not line.pieces[0].text.strip() and bool(line.plain.strip())

@@ -125,7 +125,7 @@ _HINTS = {
     "tpm": "tokens a minute; none, 0 = blocked",
     "concurrency": "under way at once; none, 0 = blocked",
     "weight": "its share against the others'",
-    "tier": "normal, low, lowest or a number; lower goes first",
+    "tier": "normal, low, lowest or a number; lower first",
     "adapter": "left and right choose",
     "pool": "left and right choose",
 }

@@ -95,16 +95,22 @@ def after_line(done: Done, picture: Snapshot, cells: int, glyphs: Glyphs = UNICO
         return None
     now = figures(picture, done.tenant, done.victims, done.at)
     minutes, seconds = divmod(int(age), 60)
-    head = f"{done.what} {short(done.tenant, NAME_CELLS)} {minutes}:{seconds:02d}"
-    whom = "victims" if done.victims else "others"
+    name = short(done.tenant, NAME_CELLS).replace(UNICODE.ellipsis, glyphs.ellipsis)
+    head = f"{done.what} {name} {minutes}:{seconds:02d}"
     was = done.before
-    groups = [
-        [Piece("AFTER ", "label"), Piece(head, "value")],
-        [Piece(f"{whom}' TTFT ", "dim"), *_change(_short(was.ttft), _short(now.ttft), now.known)],
-        [Piece("miss ", "dim"),
-         *_change(percent(was.missed_share), percent(now.missed_share), now.known)],
-        [Piece("share ", "dim"), *_change(percent(was.share), percent(now.share), now.known)],
-    ]  # fmt: skip
+    theirs = [
+        ("TTFT", _short(was.ttft), _short(now.ttft)),
+        ("miss", percent(was.missed_share), percent(now.missed_share)),
+    ]
+    # What nobody knows is left out.
+    told = [x for x in theirs if x[1:] != (ABSENT, ABSENT)] or theirs
+    whom = "victims' " if done.victims else "others' "
+    groups: list[list[Piece]] = [[Piece("AFTER ", "label"), Piece(head, "value")]]
+    for i, (figure, before, after) in enumerate(told):
+        label = f"{'' if i else whom}{figure} "
+        groups.append([Piece(label, "dim"), *_change(before, after, now.known)])
+    share = _change(percent(was.share), percent(now.share), now.known)
+    groups.append([Piece("share ", "dim"), *share])
     if not now.known:
         groups.append([Piece("no bucket has begun since", "dim")])
     return cut(Line(join(groups, cells)), cells, glyphs.ellipsis)

@@ -86,6 +86,8 @@ class HeatPage(Page):
 
     def click(self, scene: Scene, line: Line, x: int) -> Place | None:
         """A click above the rows chooses the minute."""
+        if line.plain not in {above.plain for above in self.lines(scene)[:2]}:
+            return None
         heat = _heat(scene)
         at = x - _MARK_CELLS - _name_cells(scene, len(heat.columns)) - 1
         if not 0 <= at < len(heat.columns):

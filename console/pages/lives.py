@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from console.cells import fit
+from console.cells import fit, width
 from console.formats import duration
 from console.lines import Glyphs, Piece
 from telemetry.plain import safe as plain
@@ -83,8 +83,14 @@ def life_line(
     return tuple(out)
 
 
-def legend() -> str:
-    return " ".join(f"{letter}={name}" for name, letter, _ in PARTS)
+def legend(cells: int) -> str:
+    """What the letters of a line mean, in at most `cells` where there is a way."""
+    told = " ".join(f"{letter}={name}" for name, letter, _ in PARTS)
+    if width(told) <= cells:
+        return told
+    begun = (letter + (name[1:] if name[0] == letter.lower() else f"={name}")
+             for name, letter, _ in PARTS)  # fmt: skip
+    return " ".join(begun)
 
 
 def in_words(row: Mapping[str, Any]) -> str:

@@ -108,7 +108,7 @@ class PolicyPage(Page):
         cells, look = scene.cells, scene.look
         head = rule("IN FORCE BY OPERATORS", "", cells, look.glyphs)
         if not scene.engines:
-            words = "until when a change holds is not recorded: give --admin to ask the engine"
+            words = "when a change ends is not recorded: --admin asks an engine"
             return [head, cut(Line((Piece(f"  {words}", "dim"),)), cells, look.glyphs.ellipsis)]
         found = endings(scene.engines, scene.picture.pool)
         if not found:

@@ -11,7 +11,7 @@ from typing import Any
 
 from console.cells import clip, fit, width
 from console.formats import ABSENT, duration, quantity, when
-from console.lines import Line, Piece, Row, cut
+from console.lines import Line, Piece, Row, cut, join, wrap
 from console.listing import shown_name
 from console.overview import Look
 from console.pages.lives import in_words, life_line
@@ -150,9 +150,10 @@ def _spared(fields: Sequence[Field[Shown]], cells: int) -> tuple[Field[Shown], .
     return tuple(replace(f, width=grown[f.key] + (spare if f.key == LIFE else 0)) for f in kept)
 
 
-def about_lines(row: Told, cells: int, look: Look) -> tuple[Line, Line]:
-    """One request in words: whose, of which adapter, how it ended; and its parts as figures."""
-    e = look.glyphs.ellipsis
+def about_lines(row: Told, cells: int, look: Look, lines: int = 2) -> tuple[Line, ...]:
+    """One request in words, on exactly so many lines: whose, of which adapter, how it ended; and
+    its parts as figures, on all the lines that are left."""
+    room, e = max(1, cells - 3), look.glyphs.ellipsis
     state = row["adapter_state"]
     where = "" if state is None else f" ({state_of(row)}: {plain(str(state))})"
     of = quantity(row["max_tokens"])
@@ -164,15 +165,18 @@ def about_lines(row: Told, cells: int, look: Look) -> tuple[Line, Line]:
         f"preempted {quantity(row['preemptions'])}x" if row["preemptions"] else "",
         "a retry" if row["is_retry"] else "",
     ]
-    first = "  ".join(f for f in facts if f)
+    first = join([[Piece(f, "value")] for f in facts if f], room)
     if row["outcome"] == "rejected":
         second = f"refused: {plain(str(row['reject_reason'] or 'no reason given'))}"
     else:
         second = in_words(row)
     identity = plain(str(row["request_id"]))
-    if width(second) + width(identity) + 2 <= cells - 3:
-        second = f"{second}  {identity}"
-    return (
-        Line((Piece("   ", "dim"), Piece(clip(first, cells - 3, e), "value"))),
-        Line((Piece("   ", "dim"), Piece(clip(second, cells - 3, e), "text"))),
-    )
+    parts = wrap(second, room, e)
+    if width(parts[-1]) + width(identity) + 2 <= room:
+        parts[-1] = f"{parts[-1]}  {identity}"
+    if len(parts) > lines - 1:
+        parts = [*parts[: lines - 2], clip(" ".join(parts[lines - 2 :]), room, e)]
+    indent = Piece("   ", "dim")
+    rest = [Line((indent, Piece(p, "text"))) for p in parts]
+    rest += [Line()] * (lines - 1 - len(rest))
+    return (cut(Line((indent, *first)), cells, e), *rest)

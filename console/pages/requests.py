@@ -17,6 +17,7 @@ from console.pages.lives import legend
 from console.pages.request_list import Told, about_lines, adapter_of, request_lines, row_of
 from console.panels import Snapshot
 from console.screens import TENANT, Open, Page, Place, Say, Scene, Step, reach
+from console.table import WIDE
 from telemetry.plain import safe as plain
 from telemetry.watch.name_filter import NameFilter
 
@@ -70,7 +71,8 @@ class RequestsPage(Page):
             words = "no request that has ended matches: z looks back further, o at others"
             return (cut(Line((Piece(f"  {words}", "dim"),)), scene.cells, e),)
         told = scene.lines >= ROOMY
-        room = max(1, scene.lines - (4 if told else 1))
+        about = 2 if scene.cells >= WIDE else 3
+        room = max(1, scene.lines - (2 + about if told else 1))
         first = min(place.first, max(0, len(rows) - 1))
         shown = rows[first : first + room]
         body = request_lines(shown, scene.picture.now, scene.cells, scene.look,
@@ -80,8 +82,8 @@ class RequestsPage(Page):
         chosen = next((r for r in shown if row_of(r) == place.cursor),
                       shown[0])  # fmt: skip
         blank = (Line(),) * max(0, room - len(shown))
-        key = cut(Line((Piece(f"   {legend()}", "dim"),)), scene.cells, e)
-        return (*body, *blank, key, *about_lines(chosen, scene.cells, scene.look))
+        key = cut(Line((Piece(f"   {legend(scene.cells - 3)}", "dim"),)), scene.cells, e)
+        return (*body, *blank, key, *about_lines(chosen, scene.cells, scene.look, about))
 
     def turn(self, scene: Scene, what: str) -> Place:
         place = scene.place

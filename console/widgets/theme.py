@@ -10,7 +10,7 @@ THEME = Theme(
     secondary="#8fb8a8",
     accent="#d9a662",
     warning="#d9a662",
-    error="#e0707a",
+    error="#e57a84",
     success="#86b88a",
     foreground="#c3cad3",
     background="#0f1216",
@@ -20,14 +20,14 @@ THEME = Theme(
 )
 # Named by the stylesheet; any theme may set its own.
 OWN_COLOURS = {
-    "text-quiet": "#6c7886",
-    "text-label": "#8d99a8",
+    "text-quiet": "#8592a3",
+    "text-label": "#a3afbd",
     "text-value": "#e3e8ee",
     "line": "#2f3843",
     "tint-hurt": "#2a181d",
     "tint-named": "#29221a",
     "tint-banner": "#54252c",
-    "tint-cursor": "#2c3f57",
+    "tint-cursor": "#1a2a40",
     "series-1": "#6f9fd0",
     "series-2": "#a98bd0",
     "series-3": "#6fb3a6",

@@ -16,10 +16,12 @@ from typing import Any
 from unittest import mock
 
 from console.app import ConsoleApp
+from console.cells import width
 from console.command import read_time
 from console.pages import PAGES
 from console.poller import Found, Now
 from console.screens import Place
+from tests.console import painted_acts as acts
 from tests.console.pages import world
 from tests.console.pages.screens import PLACES
 from tests.console.pages.world import SIZES
@@ -39,7 +41,17 @@ def name_of(screen: str, size: Size, look: str) -> str:
 
 
 def names() -> set[str]:
-    return {name_of(s, size, look) for s in SCREENS for size in SIZES for look in LOOKS}
+    return {
+        name_of(s, size, look)
+        for s in (*SCREENS, *acts.STEPS)
+        for size in SIZES
+        for look in LOOKS
+        if is_kept(s, look)
+    }
+
+
+def is_kept(screen: str, look: str) -> bool:
+    return look == "dark" or screen not in acts.STEPS or screen in acts.GREY_TOO
 
 
 def paint(size: Size, look: str) -> dict[str, str]:
@@ -50,15 +62,21 @@ def paint(size: Size, look: str) -> dict[str, str]:
 async def _paint(size: Size, look: str) -> dict[str, str]:
     plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TEXTUAL_THEME")}
     with mock.patch.dict(os.environ, {**plain, **LOOKS[look]}, clear=True):
-        feed = Mute()
-        app = ConsoleApp(feed, read_time=read_time, tz=UTC, monotonic=lambda: 0.0)
+        feed, door = Mute(), acts.MadeUp()
+        desk = acts.desk_of(door)
+        app = ConsoleApp(feed, read_time=read_time, tz=UTC, monotonic=lambda: 0.0, desk=desk,
+                         wall=lambda: acts.WALL)  # fmt: skip
         found = {}
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             try:
                 await hear(app, pilot, Now(world.now()))
                 for screen in SCREENS:
                     await _open(app, pilot, screen)
                     found[name_of(screen, size, look)] = painted(app)
+                await pilot.press("escape")
+                async for step in acts.walk(app, pilot, door, desk):
+                    if is_kept(step, look):
+                        found[name_of(step, size, look)] = painted(app)
             finally:
                 feed.close()
         app.leave()
@@ -111,6 +129,32 @@ def colours(kept: str) -> Iterator[str]:
     legend = kept.split("--- styles\n")[1].split("--- cells\n")[0]
     for line in legend.splitlines():
         yield from (w for w in line.split()[1:] if w.startswith("#"))
+
+
+def letters(kept: str) -> Iterator[tuple[str, str]]:
+    """Letters and digits that a kept screen shows, each with its style. Lines with characters that
+    are not one cell wide each are left out."""
+    text, _, rest = kept.partition("--- styles\n")
+    legend, _, runs = rest.partition("--- cells\n")
+    styles = dict(line.split(" ", 1) for line in legend.splitlines())
+    for line, run in zip(text.splitlines(), runs.splitlines(), strict=True):
+        if any(width(c) != 1 for c in line):
+            continue
+        cells = [styles[r[0]] for r in run.split() for _ in range(int(r[1:]))]
+        yield from ((c, style) for c, style in zip(line, cells, strict=False) if c.isalnum())
+
+
+def contrast(style: str) -> float:
+    """Of its letters to what they stand on, as WCAG 2 has it: from 1 to 21."""
+    *_, ink, _, ground = style.split()
+    lights = sorted((_light(ink), _light(ground)))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def _light(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255.0 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def main() -> None:

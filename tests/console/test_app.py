@@ -8,14 +8,18 @@ from dataclasses import replace
 from datetime import UTC
 
 import pytest
+from textual.command import CommandList
 from textual.containers import VerticalScroll
+from textual.events import Key
 
+from console import account, wide
 from console.app import NOT_LISTED, ConsoleApp, Heard
 from console.command import read_time
 from console.detail import Ask, Asks, Detail
 from console.keys import KEYS
+from console.pages import PAGES
 from console.panels import Snapshot
-from console.poller import Now, Then, Trouble
+from console.poller import THREAD, Now, Then, Trouble
 from console.seeing import REMEMBERED
 from console.settings import ConsoleSettings
 from console.widgets.help_page import HelpPage
@@ -86,13 +90,23 @@ async def hear(app, pilot, told) -> None:
     await pilot.pause()
 
 
-def scene(size=(80, 24), feed=None, **more):
-    """Run a test's body on a screen of a size; what never ends fails."""
+async def quick(app, pilot, *keys) -> None:
+    """Type into what has the focus and wait once, where the pilot waits after each key for a
+    machine that is idle. Letters and enter alone: what is bound to a key comes after them."""
+    for key in keys:
+        app.post_message(Key(key, key if len(key) == 1 else None))
+    await pilot.pause()
+    await pilot.pause()
+
+
+def scene(size=(80, 24), feed=None, toasts=False, **more):
+    """Run a test's body on a screen of a size; what never ends fails. `toasts`: what is said is
+    shown, not only remembered."""
 
     def decorate(body):
         async def play():
             app = app_of(feed() if feed else None, **more)
-            async with app.run_test(size=size) as pilot:
+            async with app.run_test(size=size, notifications=toasts) as pilot:
                 try:
                     await body(app, pilot)
                 finally:
@@ -177,11 +191,13 @@ async def test_a_click_on_a_heading_sorts_by_it_and_again_the_other_way(app, pil
 @scene()
 async def test_a_filter_is_typed_and_one_that_cannot_be_used_stays_with_its_reason(app, pilot):
     await hear(app, pilot, Now(HURT))
-    await pilot.press("slash", *"(a+)+$", "enter")
+    await pilot.press("slash")
+    await quick(app, pilot, *"(a+)+$", "enter")
     await pilot.pause()
     assert app._asking == "filter"
     assert [n.message for n in app._notifications]
-    await pilot.press(*["backspace"] * 6, *"!acme", "enter")
+    await pilot.press("ctrl+u")
+    await quick(app, pilot, *"!acme", "enter")
     await pilot.pause()
     assert app._asking == ""
     assert "3 of 4 tenants  filter !acme" in shown(app)[2]
@@ -237,17 +253,41 @@ async def test_the_arrows_step_by_buckets_and_the_edge_is_reached_again(app, pil
     assert app.picture.edge is None
 
 
+@scene(size=(40, 10))
+async def test_on_the_smallest_screen_a_prompt_leaves_the_picture(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("t")
+    assert shown(app)[1].startswith("!! 3 HURT")
+    assert shown(app)[-1].startswith("time: 17:03, ")
+    assert len(shown(app)) == 9
+
+
+@scene(size=(40, 10))
+async def test_on_the_smallest_screen_the_whole_of_the_palettes_list_can_be_reached(app, pilot):
+    await hear(app, pilot, Now(HURT))
+    await pilot.press("ctrl+p")
+    await until(pilot, lambda: app.screen.query(CommandList))
+    listed = app.screen.query_one(CommandList)
+    await until(pilot, lambda: listed.option_count)
+    await pilot.press("ctrl+end")
+    assert listed.highlighted == listed.option_count - 1
+    assert 3 < listed.region.bottom <= 10
+
+
 @scene(feed=Answering, settings=QUICK)
 async def test_t_goes_to_a_time_and_what_is_no_time_stays_with_its_reason(app, pilot):
     await until(pilot, lambda: app.picture is not None)
-    await pilot.press("t", *"noon-ish", "enter")
+    await pilot.press("t")
+    await quick(app, pilot, *"noon-ish", "enter")
     await pilot.pause()
     assert app._asking == "time"
     assert shown(app)[-1].startswith("time: 17:03, ")  # not the keys: they type letters now
     assert any("is no time" in n.message for n in app._notifications)
-    await pilot.press(*["backspace"] * 8, *"1m ago", "enter")
+    await pilot.press("ctrl+u")
+    await quick(app, pilot, *"1m ago", "enter")
     await until(pilot, lambda: app.picture.now == END - 60.0)
-    await pilot.press("t", *"end", "enter")
+    await pilot.press("t")
+    await quick(app, pilot, *"end", "enter")
     await until(pilot, lambda: app.picture.edge is None)
 
 
@@ -365,7 +405,8 @@ async def test_a_filter_that_takes_too_long_over_the_names_is_let_go_with_the_re
     await hear(app, pilot, Now(HURT))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("telemetry.watch.name_filter.MOST_SECONDS", -1.0)
-        await pilot.press("slash", *"acme", "enter")
+        await pilot.press("slash")
+        await quick(app, pilot, *"acme", "enter")
         await pilot.pause()
         await pilot.pause()
     assert "filter" not in shown(app)[2]
@@ -391,22 +432,30 @@ async def test_help_is_made_of_the_keys_and_any_key_closes_it(app, pilot):
     await pilot.press("question_mark")
     await pilot.pause()
     assert isinstance(app.screen, HelpPage)
+    app.animation_level = "none"
     await pilot.press("down")
     assert isinstance(app.screen, HelpPage)
     page = app.screen.query_one(VerticalScroll)
     await until(pilot, lambda: page.scroll_y == 1.0)
+    bottom, height = page.max_scroll_y, page.scrollable_content_region.height
+    assert bottom > height
+    for key, at in (("up", 0), ("pagedown", height), ("pageup", 0), ("end", bottom), ("home", 0)):
+        await pilot.press(key)
+        await until(pilot, lambda at=at: page.scroll_y == at)
     await pilot.press("x")
     await pilot.pause()
     assert not isinstance(app.screen, HelpPage)
 
 
 @scene()
-async def test_the_palette_has_every_action_and_every_column(app, pilot):
-    commands = {c.title for c in app.get_system_commands(app.screen)}
-    for key in KEYS:
-        if key.action not in NOT_LISTED:
-            assert f"{key.short or key.long} ({key.shown})" in commands
-    assert {"columns: slo", "sort by vtc_gap_s"} <= commands
+async def test_the_palette_has_every_action_of_the_open_page_and_every_column(app, pilot):
+    for page in PAGES:
+        app.open_page(page)
+        commands = [c.title for c in app.get_system_commands(app.screen)]
+        told = [k for k in KEYS if k.works(page) and k.action not in NOT_LISTED]
+        assert commands[: len(told)] == [f"{k.short or k.long} ({k.shown})" for k in told]
+    app.open_page("overview")
+    assert {"columns: slo", "sort by vtc_gap_s"} <= set(commands)
     await hear(app, pilot, Now(HURT))
     chosen = next(c for c in app.get_system_commands(app.screen) if c.title == "sort by failed")
     chosen.callback()
@@ -453,3 +502,35 @@ def test_without_colour_the_marks_say_the_same(monkeypatch):
         assert all(s.style.reverse for s in app._body.render_line(y) if s.style)
 
     grey()
+
+
+def test_what_a_picture_needs_of_a_crowd_is_worked_out_on_the_feeds_thread(monkeypatch):
+    crowd = picture(made.incident(victims=[f"v{i}" for i in range(40)]))
+    fold, at = account.others, []
+
+    def folding(rest):
+        at.append(threading.current_thread().name)
+        return fold(rest)
+
+    monkeypatch.setattr(account, "others", folding)
+    monkeypatch.setattr(wide, "others", folding)
+
+    class Once(Mute):
+        told = False
+
+        def snapshot(self) -> Snapshot:
+            if self.told:
+                return super().snapshot()
+            self.told = True
+            return crowd
+
+    @scene(feed=Once)
+    async def body(app, pilot):
+        while app.picture is None:
+            await pilot.pause(0.01)
+        await pilot.pause()
+        assert any("others (" in line for line in shown(app))
+
+    body()
+    assert at
+    assert set(at) == {THREAD}

@@ -7,6 +7,8 @@ import pytest
 from tests.console import painted
 from tests.console.pages.world import SIZES
 
+FORM = ("#171c22", "#1b1b1b")  # what a form is written on
+
 
 def kept(name: str) -> str:
     return (painted.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
@@ -28,6 +30,24 @@ def test_without_colour_there_are_shades_of_grey_alone_and_the_same_words():
 def test_a_screen_in_colour_is_not_kept_in_grey_by_mistake():
     named = set(painted.colours(kept("overview-80x24-dark")))
     assert any(len({c[1:3], c[3:5], c[5:7]}) > 1 for c in named)
+
+
+@pytest.mark.parametrize("look", painted.LOOKS)
+def test_every_letter_stands_out_from_what_it_stands_on(look):
+    """4.5 is what WCAG 2 asks of text (AA); 3 of what goes on behind a form. What lies under the
+    palette is not read."""
+    faint = {
+        (name, style)
+        for name in painted.names()
+        if name.endswith(f"80x24-{look}") and not name.startswith("palette")
+        for style in {style for _, style in painted.letters(kept(name))}
+        if painted.contrast(style) < (3.0 if is_behind(name, style) else 4.5)
+    }
+    assert faint == set()
+
+
+def is_behind(name: str, style: str) -> bool:
+    return name.startswith("act-") and "after" not in name and not style.endswith(FORM)
 
 
 @pytest.mark.full

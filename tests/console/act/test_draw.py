@@ -93,3 +93,40 @@ def test_each_engine_is_named_with_its_version_and_what_it_said():
     assert "e1/main: 39 go on" in page
     assert "not done: no answer from unix:/b within 15 s" in page
     assert "e3/main: refused: the disk is full" in page
+
+
+@pytest.mark.parametrize("act", ["cap", "weight", "drain", "unload"])
+@pytest.mark.parametrize("size", [(40, 18), (60, 18), (80, 22), (160, 48)])
+def test_no_hint_and_no_key_is_cut_and_the_form_keeps_its_height(act, size):
+    plain = form_of(BY_NAME[act], "acme", looked("acme"))
+    assert isinstance(plain, Form)
+    heights = set()
+    for at, field in enumerate(plain.fields):
+        page = text(replace(plain, at=at), cells=size[0], lines=size[1])
+        assert field.hint in " ".join(page.split())
+        assert "esc: leave it" in page
+        heights.add(page.count("\n"))
+    assert size[0] < 60 or len(heights) == 1
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_how_to_leave_is_told_on_the_narrowest_screen(stage):
+    foot = form_lines(form(stage=stage), looked("acme"), 40, 18)[-1].plain
+    assert "…" not in foot
+    assert ("esc: " in foot) is (stage is not Stage.DONE)
+
+
+def test_a_long_name_gives_way_to_the_engine_and_ascii_stays_ascii():
+    first = form_lines(form("a" * 300), looked("a" * 300), 60, 18, ASCII)[0]
+    assert "aaa~" in first.plain
+    assert first.plain.endswith("e1/main v1 -")
+    assert first.plain.isascii()
+    assert {p.role for p in first.pieces} == {"rule", "label", "dim"}
+
+
+def test_what_there_is_no_room_for_is_not_passed_over_in_silence():
+    words = "its fair share goes from 20% to 11% while the same tenants wait, from the next step on"
+    made = replace(form(), expected=words)
+    *_, last, _ = form_lines(made, looked("acme"), 40, 8)
+    assert last.plain.endswith("…")
+    assert "…" not in text(made, cells=60, lines=18)

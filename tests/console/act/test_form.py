@@ -188,3 +188,18 @@ def test_a_tenant_that_drains_is_let_in_again_by_the_same_key():
     made = form("drain", Looked((drains,)))
     assert (made.method, made.title) == ("ResumeTenant", "resume")
     assert [f.key for f in made.fields] == ["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pressed", "at", "says"),
+    [
+        ("cap", ("down",), 1, ""), ("cap", ("tab", "tab"), 2, ""), ("cap", ("up",), 4, ""),
+        ("cap", ("shift+tab",), 4, ""), ("cap", ("6", "0", "backspace"), 0, "6"),
+        ("cap", ("6", "0", "ctrl+u"), 0, ""), ("cap", ("left", "f1"), 0, ""),
+        ("unload", ("space",), 0, "b"), ("unload", ("left",), 0, "b"),
+        ("unload", ("backspace", "ctrl+u"), 0, "a"), ("unload", ("down", "left"), 1, "15m"),
+    ],
+)  # fmt: skip
+def test_what_each_key_does_to_a_form_that_is_typed_into(name, pressed, at, says):
+    made, send = keys(form(name), *pressed)
+    assert (made.at, made.fields[at].typed, send) == (at, says, Send.NOTHING)

@@ -51,7 +51,7 @@ def test_all_of_a_cap_from_the_key_to_the_undo(one):
         await s.press("enter")
         assert s.form is None
         after, held = shown(s.app)[-3:-1]
-        assert after.startswith("AFTER concurrency 4 acme 0:00  victims' TTFT")
+        assert after.startswith("AFTER concurrency 4 acme 0:00  victims' miss 67% > -")
         assert held.startswith("SET   1  14:00 left: tenant 'acme': concurrency 4 (me)")
         await s.press("u")
         await s.has(Stage.TRIED)

@@ -17,6 +17,13 @@ from console.poller import Now
 from tests.console.test_app import HURT, Mute, hear
 
 
+class Shut:
+    """A source that is only opened and closed."""
+
+    def close(self) -> None:
+        pass
+
+
 class Told:
     """A console that remembers what it says and copies; `heard` is set when the hand-over has
     said its last."""
@@ -58,6 +65,9 @@ def test_the_keys_of_the_hand_over(tmp_path, monkeypatch):
         return Said(f"the report is in {name}")
 
     monkeypatch.setattr(deeds, "_report", make_report)
+    monkeypatch.setattr(deeds, "_trace", lambda hand, name, *at: Said(f"traced into {name}"))
+    monkeypatch.setattr(deeds, "newest_incident", lambda *of, **how: "main-7")
+    monkeypatch.setattr("telemetry.source.open_source", lambda where: Shut())
     hand = Hand(Place("/s", ("--store", "/s")), folder=tmp_path, who="bob")
 
     async def play() -> None:
@@ -95,6 +105,12 @@ def test_the_keys_of_the_hand_over(tmp_path, monkeypatch):
             await pilot.press("R", "enter")
             said = await told.ended(pilot)
             assert said.startswith("the report is in tenantscope-main-report-20270115-0800")
+            await pilot.press("T", "enter")
+            said = await told.ended(pilot)
+            assert said.startswith("traced into tenantscope-main-trace-20270115-0800")
+            await pilot.press("Y")
+            assert await told.ended(pilot) == "copied: main-7"
+            assert told.copies[-1] == "main-7"
 
             (tmp_path / "sub").mkdir()
             app.hand.folder = tmp_path / "gone"

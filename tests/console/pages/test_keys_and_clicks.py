@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from textual.command import CommandList
 from textual.events import MouseScrollDown
+from textual.widgets._toast import Toast
 
 from console.detail import Asks, Detail
 from console.poller import Now
 from console.settings import ConsoleSettings
 from tests.console.pages import world
-from tests.console.test_app import Mute, chosen, hear, scene, shown, until
+from tests.console.test_app import Mute, chosen, hear, quick, scene, shown, until
 
 QUICK = ConsoleSettings(period_s=0.2)
 
@@ -96,7 +97,8 @@ async def test_a_pages_own_keys_ask_for_other_rows(app, pilot):
     await seen(pilot, app, "12 missed, of all tenants, newest first")
     await pilot.press("s", "z")
     await seen(pilot, app, "12 missed, of all tenants, slowest first, last 6h")
-    await pilot.press("slash", *"^gl", "enter")
+    await pilot.press("slash")
+    await quick(app, pilot, *"^gl", "enter")
     await seen(pilot, app, "4 of 12 missed, of all tenants, slowest first, last 6h, filter ^gl")
     await pilot.press("down", "pagedown", "pagedown", "pageup")
     assert chosen(app).split()[1] == "globex"
@@ -172,3 +174,38 @@ async def test_a_row_that_moves_off_the_screen_is_followed(app, pilot):
     gone = tuple(t for t in account.tenants if t.name != cursor.name)
     await hear(app, pilot, Now(replace(world.now(), account=replace(account, tenants=gone))))
     assert app.place.cursor is None
+
+
+@scene(feed=Telling, settings=QUICK)
+async def test_a_click_on_the_last_line_is_the_key_that_stands_there(app, pilot):
+    await until(pilot, lambda: app.picture is not None)
+    for words, page in (("a all", "table"), ("h heat", "heat")):
+        x = shown(app)[-1].index(words) if words in shown(app)[-1] else None
+        if x is None:
+            await pilot.resize_terminal(160, 24)
+            x = shown(app)[-1].index(words)
+        await pilot.click("#body", offset=(x, len(shown(app)) - 1))
+        await until(pilot, lambda page=page: page_of(app) == page)
+    await seen(pilot, app, "HEAT  wait")
+    minute = app.place
+    await pilot.click("#body", offset=(80, 2))  # the verdict, under which there are minutes
+    assert app.place == minute
+    axis = next(y for y, line in enumerate(shown(app)) if line.startswith("   tenant"))
+    await pilot.click("#body", offset=(shown(app)[axis].index("08:0"), axis))
+    assert app.place != minute
+
+
+@scene(toasts=True)
+async def test_what_lies_over_the_rows_has_its_own_clicks_and_wheel(app, pilot):
+    await hear(app, pilot, Now(world.now()))
+    await pilot.press("down")
+    chosen_before = app.place
+    app.say("a sentence over the rows")
+    await until(pilot, lambda: app.screen.query(Toast) and app.screen.query_one(Toast).size)
+    await pilot.click(Toast)
+    assert (app.place, len(app._notifications)) == (chosen_before, 0)
+    await pilot.press("question_mark")
+    await pilot._post_mouse_events([MouseScrollDown] * 3, "#help")
+    await pilot.press("ctrl+backslash")
+    await pilot.pause()
+    assert (len(app.screen_stack), app.place) == (2, chosen_before)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from console.cells import width
 from console.lines import ASCII, UNICODE
 from console.overview import Look
-from console.pages.lives import PARTS, UNTOLD, in_words, life_line, parts_of
+from console.pages.lives import PARTS, UNTOLD, in_words, legend, life_line, parts_of
 from console.pages.request_list import about_lines, request_lines
 from tests.console.pages.world import ODD
 
@@ -115,3 +115,23 @@ def test_a_part_too_short_to_be_seen_is_told_in_words_alone():
     row = told(wait_front_s=0.0005, wait_slot_s=0.2)
     assert drawn(row)[:2] == "sk"
     assert in_words(row).startswith("front <1ms, slot 200ms")
+
+
+@pytest.mark.parametrize(("cells", "words"), [
+    (77, "f=front s=slot b=budget k=kv a=adapter P=prefill !=preempted D=decode"),
+    (57, "front slot budget kv adapter Prefill !=preempted Decode"),
+])  # fmt: skip
+def test_the_legend_is_shorter_where_there_is_less_room(cells, words):
+    assert legend(cells) == words
+    assert width(words) <= cells
+
+
+def test_all_parts_of_a_life_are_told_on_narrow_screens_too():
+    row = told(wait_front_s=0.5, wait_slot_s=1.0, wait_budget_s=1.0, wait_adapter_s=0.5,
+               rewait_s=1.5, preemptions=2, request_id="r" * 90)  # fmt: skip
+    for cells in (60, 80):
+        lines = about_lines(row, cells, Look(), 3)
+        assert len(lines) == 3
+        assert all(x.width <= cells for x in lines)
+        assert in_words(row) in " ".join(" ".join(x.plain for x in lines[1:]).split())
+        assert "…" not in "".join(x.plain for x in lines)

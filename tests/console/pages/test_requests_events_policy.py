@@ -79,8 +79,9 @@ def test_a_filter_keeps_what_matches_and_one_that_cannot_be_used_is_refused():
 def test_the_request_chosen_is_told_in_words_and_opens_its_tenant():
     cursor = Row("request", "odd0", tenant="[red]x")
     text = world.text("requests", Place(cursor=cursor, first=2))
-    assert text[-2].strip().startswith("[red]x  [red]x-chat (hit: device)  prompt 1.2k, 64 cached")
-    assert "front 500ms, slot 1s, budget 1s, kv 2s, adapter 500ms, prefill 1s" in text[-1]
+    assert text[-3].strip().startswith("[red]x  [red]x-chat (hit: device)  prompt 1.2k, 64 cached")
+    assert "front 500ms, slot 1s, budget 1s, kv 2s, adapter 500ms, prefill 1s" in text[-2]
+    assert text[-1].strip() == "1.5s, decode 2.5s  odd0"
     scene = world.scene("requests", Place(cursor=cursor))
     assert REQUESTS.enter(scene) == Open("tenant", "[red]x")
     assert isinstance(REQUESTS.enter(world.scene("requests")), Say)
@@ -190,7 +191,7 @@ def test_versions_are_told_by_what_their_events_say():
 
 
 def test_until_when_is_said_to_be_unknown_without_an_operators_door_and_counted_with_one():
-    assert any("give --admin" in x for x in world.text("policy"))
+    assert any("--admin asks" in x for x in world.text("policy"))
     end = world.END + 30.0
     change = Change(number=1, at=world.END - 60.0, until=end, who="\x1b[1mbob", why="fan-out",
                     what="tenant 'globex': rpm 60 -> 30", state=IN_FORCE)  # fmt: skip
