@@ -10,9 +10,9 @@ each behind eight holders. Its open minute is delivered every ten seconds, as an
 this process (encoded beforehand). `tenantscope console --connect` runs on a terminal of its own
 (a pty, 120x40); keys are pressed at random times, and a key is painted when the screen that it
 opens has reached the terminal. CPU of the console and of the store process by /proc, the store's
-also before a console was there. On a machine that does other work too seconds of the wall say
-little: what they took of a core is said beside. `first row`: from the start of the process until
-the first tenant's name is on the terminal.
+also over the same deliveries to a second store that no console looks at. On a machine that does
+other work too seconds of the wall say little: what they took of a core is said beside. `first
+row`: from the start of the process until the first tenant's name is on the terminal.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import argparse
 import json
 import platform
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -45,6 +46,9 @@ from telemetry.source import open_source
 from telemetry.store.store import Store
 
 MINUTE_S, DELIVERY_S = 60.0, 10.0
+SETTLE_S = (
+    8.0  # from the first delivery until the console's share is measured: its picture is whole
+)
 HISTORY = 65  # minutes
 HOLDERS = 8
 MOST_CPU, MOST_STORE_CPU, MOST_KEY_S = 0.25, 0.03, 0.100
@@ -141,58 +145,81 @@ class Sender:
 
 
 def measure(folder: Path, tenants: int, seconds: float, waiting: float) -> dict[str, Any]:
-    parts = int(seconds / DELIVERY_S) + 3
+    parts = int((SETTLE_S + seconds) / DELIVERY_S) + 2
     started = float(int(time.time()) // 60 * 60)
     encoded = [
         delivery(started + 60.0 * (k // 6), (k % 6 + 1) / 6, k, tenants, waiting)
-        for k in range(1, 1 + parts + parts // 2)
+        for k in range(1, 1 + parts)
     ]
     # Of a crowd a console looks back on a few minutes only.
     make_history(folder / "store", tenants, started, HISTORY if tenants <= 1_000 else 20)
-    process = Process(folder)
+    (folder / "alone").mkdir()
+    shutil.copytree(folder / "store", folder / "alone" / "store")
     found: dict[str, Any] = {"tenants": tenants, "waiting": waiting, "seconds": seconds}
+    process = Process(folder)
     try:
-        alone = process.cpu_s()
-        sender = Sender(process, encoded[:parts])
-        time.sleep(seconds / 2)
-        sender.stop()
-        found["store_alone_of_a_core"] = (process.cpu_s() - alone) / (seconds / 2)
-        sender = Sender(process, encoded[parts // 2 :])
-        screen = Terminal("--connect", f"unix:{folder}/s")
-        try:
-            shown = screen.wait_for(b"tenant-", screen.began)
-            found["first_row_s"], found["first_row_cpu_s"] = (
-                shown - screen.began,
-                cpu_of(screen.pid),
-            )
-            whole = screen.wait_for(b"not tenants", screen.began)  # first looks do not say it
-            found["whole_picture_s"] = whole - screen.began
-            time.sleep(3.0)
-            began, cpu, store = time.perf_counter(), cpu_of(screen.pid), process.cpu_s()
-            least = resident_bytes(screen.pid)
-            found["key_s"] = press_keys(screen, began + seconds)
-            passed = time.perf_counter() - began
-            found["of_a_core"] = (cpu_of(screen.pid) - cpu) / passed
-            found["store_of_a_core"] = (process.cpu_s() - store) / passed
-            found["resident_bytes"] = [least, resident_bytes(screen.pid)]
-            sender.stop()
-            time.sleep(6.0)
-            began, cpu = time.perf_counter(), cpu_of(screen.pid)
-            time.sleep(10.0)
-            quiet = (cpu_of(screen.pid) - cpu) / (time.perf_counter() - began)
-            found["quiet_of_a_core"] = quiet
-            began, cpu = time.perf_counter(), cpu_of(screen.pid)
-            pressed = press_keys(screen, began + 10.0)
-            passed = time.perf_counter() - began
-            found["quiet_key_s"] = pressed
-            found["key_cpu_s"] = (cpu_of(screen.pid) - cpu - quiet * passed) / pressed["n"]
-            found["esc_s"] = press_esc(screen)
-        finally:
-            sender.stop()
-            screen.stop()
+        found |= beside_deliveries(folder, process, encoded, seconds)
     finally:
         process.stop()
+    # The same deliveries again to a store as young: what it does with them by itself (alerts look
+    # at them, and put what fires into words) is no console's.
+    found["store_alone_of_a_core"] = store_alone(folder / "alone", encoded, seconds)
     return found
+
+
+def beside_deliveries(
+    folder: Path, process: Process, encoded: list[list[bytes]], seconds: float
+) -> dict[str, Any]:
+    """A console that looks at the store while it is delivered to, and then at a quiet one."""
+    found: dict[str, Any] = {}
+    sender = Sender(process, encoded)
+    settled = time.perf_counter() + SETTLE_S
+    screen = Terminal("--connect", f"unix:{folder}/s")
+    try:
+        shown = screen.wait_for(b"tenant-", screen.began)
+        found["first_row_s"], found["first_row_cpu_s"] = shown - screen.began, cpu_of(screen.pid)
+        whole = screen.wait_for(b"not tenants", screen.began)  # first looks do not say it
+        found["whole_picture_s"] = whole - screen.began
+        time.sleep(max(0.0, settled - time.perf_counter()))
+        began, cpu, store = time.perf_counter(), cpu_of(screen.pid), process.cpu_s()
+        held = [resident_bytes(screen.pid)]
+        found["key_s"] = press_keys(screen, began + seconds)
+        passed = time.perf_counter() - began
+        found["of_a_core"] = (cpu_of(screen.pid) - cpu) / passed
+        found["store_of_a_core"] = (process.cpu_s() - store) / passed
+        found["resident_bytes"] = [*held, resident_bytes(screen.pid)]
+        sender.stop()
+        time.sleep(6.0)
+        began, cpu = time.perf_counter(), cpu_of(screen.pid)
+        time.sleep(10.0)
+        quiet = (cpu_of(screen.pid) - cpu) / (time.perf_counter() - began)
+        found["quiet_of_a_core"] = quiet
+        began, cpu = time.perf_counter(), cpu_of(screen.pid)
+        pressed = press_keys(screen, began + 10.0)
+        passed = time.perf_counter() - began
+        found["quiet_key_s"] = pressed
+        found["key_cpu_s"] = (cpu_of(screen.pid) - cpu - quiet * passed) / pressed["n"]
+        found["esc_s"] = press_esc(screen)
+    finally:
+        sender.stop()
+        screen.stop()
+    return found
+
+
+def store_alone(folder: Path, encoded: list[list[bytes]], seconds: float) -> float:
+    """Of a core, over the same time of the same deliveries, without a console."""
+    process = Process(folder)
+    try:
+        sender = Sender(process, encoded)
+        try:
+            time.sleep(SETTLE_S)
+            began, cpu = time.perf_counter(), process.cpu_s()
+            time.sleep(seconds)
+            return (process.cpu_s() - cpu) / (time.perf_counter() - began)
+        finally:
+            sender.stop()
+    finally:
+        process.stop()
 
 
 def feed_cost(folder: Path, tenants: int, waiting: float) -> dict[str, Any]:

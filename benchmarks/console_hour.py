@@ -25,9 +25,10 @@ from typing import Any
 
 from seal_commit import ROOT, Process
 
-from console.command import opening
+from console.command import CYCLES, opening
 from console.lines import Line
 from console.overview import Look, overview_lines
+from console.poller import tidy
 from console.settings import ConsoleSettings
 from console.sight import LiveEdge, Sight
 from console.wide import View, wide_lines
@@ -88,10 +89,11 @@ def look(address: str) -> int:
     """The console's side: an instant a line in, what it holds a line out."""
     now = [0.0]
     sight = Sight(opening(address), LiveEdge(lambda: now[0]), tz=UTC)
-    gc.set_threshold(50_000, 20, 100)  # as the command sets it
+    gc.set_threshold(*CYCLES)
     sight.show_columns(True)
     for line in sys.stdin:
         now[0] = float(line)
+        tidy()
         picture = sight.whole()
         drawn: list[Line] = [
             *overview_lines(picture, CELLS, LINES, Look(tz=UTC)),

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from console.account import CHARGED, EXCESS, Account, TenantNow
 from console.judge import Windows
 from console.panels import Holder, TenantRow
 from console.rows import Rows
 from console.snapshot import ACCOUNT_S
 from console.span import Span
-from console.tenants import added
-from telemetry.attribution import attribute
-from telemetry.baseline import choose_baseline
-from telemetry.records import TenantMinute
+from console.tenants import ByTenant
+from telemetry.attribution import Reckoning, reckon
+from telemetry.records import Counts, TenantMinute
 from telemetry.window import Window, window_of
 
 
@@ -28,16 +29,18 @@ def build_account(
     tenants: Sequence[TenantRow],
     account_s: float = ACCOUNT_S,
     windows: Windows = window_of,
+    reckoned: Reckoning | None = None,
 ) -> Account | None:
     """The account of one pool's rows, of the `account_s` up to where the data ends; None where no
     engine was heard. `span` is that of the last minute, `flow` the tenants' rows
-    of it, `tenants` their figures."""
-    if not span.engines:
+    of it, `tenants` their figures; `reckoned` what `reckon_account` gave for the same."""
+    if reckoned is None:
+        reckoned = reckon_account(rows, span, account_s, windows)
+    if reckoned is None:
         return None
-    window = _window(rows, span, account_s, windows)
-    asked = tuple(b for b in window.asked if b.known)
-    baseline = choose_baseline(window)
-    made = attribute(asked, baseline, part=window.part(asked))
+    window, asked, baseline, made = (
+        reckoned.window, reckoned.buckets, reckoned.baseline, reckoned.made
+    )  # fmt: skip
     lines = made.pool(list(made.accounts))
     held: dict[str, float] = defaultdict(float)
     apart: dict[str, float] = defaultdict(float)
@@ -47,15 +50,16 @@ def build_account(
         else:
             apart[line.holder.kind] += line.excess_s
     lately = _lately(rows, span.end - account_s)
-    recent = [r for own in lately.values() for r in own]
-    missed, eligible = added(recent, "slo_missed"), added(recent, "slo_eligible")
+    missed, eligible, tokens = (
+        dict(zip(lately.names, column, strict=True))
+        for column in (lately.added("slo_missed"), lately.added("slo_eligible"), _counts(lately))
+    )
     minutes = _by_tenant(flow)
     out = []
     for row in tenants:
         account = made.accounts.get(row.name)
         # Who waited no longer than usual is behind nobody: of a crowd most are not looked into.
         line_of = account.top if account is not None and account.excess_s else None
-        own = lately.get(row.name, ())
         out.append(
             TenantNow(
                 row=row,
@@ -76,7 +80,7 @@ def build_account(
                 else None,
                 missed=missed.get(row.name),
                 eligible=eligible.get(row.name),
-                ttft_counts=_counts(own),
+                ttft_counts=tokens.get(row.name),
             )
         )
     # Whoever held and has no row of its own any more still belongs to the sum.
@@ -103,6 +107,14 @@ def build_account(
     return whole
 
 
+def reckon_account(
+    rows: Rows, span: Span, account_s: float = ACCOUNT_S, windows: Windows = window_of
+) -> Reckoning | None:
+    """What an account adds up: to be handed on to it, and to whoever judges the same rows. None
+    where no engine was heard."""
+    return reckon(_window(rows, span, account_s, windows)) if span.engines else None
+
+
 def _window(rows: Rows, span: Span, account_s: float, windows: Windows) -> Window:
     # Before the first bucket nothing is missing: the record begins there.
     first = min(k[2] for k in span.engines)
@@ -119,12 +131,9 @@ def _window(rows: Rows, span: Span, account_s: float, windows: Windows) -> Windo
     )
 
 
-def _lately(rows: Rows, start: float) -> Mapping[str, Sequence[TenantMinute]]:
-    out: dict[str, list[TenantMinute]] = defaultdict(list)
-    for r in rows.tenants:
-        if r.bucket_start + r.bucket_s > start:
-            out[r.tenant].append(r)
-    return out
+def _lately(rows: Rows, start: float) -> ByTenant:
+    recent = [r for r in rows.tenants if r.bucket_start + r.bucket_s > start]
+    return ByTenant(list(dict.fromkeys(r.tenant for r in recent)), recent)
 
 
 def _by_tenant(flow: Sequence[TenantMinute]) -> Mapping[str, tuple[TenantMinute, ...]]:
@@ -134,8 +143,20 @@ def _by_tenant(flow: Sequence[TenantMinute]) -> Mapping[str, tuple[TenantMinute,
     return {t: tuple(ms) for t, ms in out.items()}
 
 
-def _counts(minutes: Sequence[TenantMinute]) -> tuple[int, ...] | None:
-    there = [r.ttft for r in minutes if r.ttft is not None]
-    if not there:
-        return None
-    return there[0] if len(there) == 1 else tuple(map(sum, zip(*there, strict=True)))
+def _counts(lately: ByTenant) -> list[Counts | None]:
+    """Each tenant's first tokens by how long they took, added up; most histograms are alike."""
+    told: dict[Counts, int] = {}
+    at, which = [], []
+    for tenant, row in zip(lately.at, lately.rows, strict=True):
+        if row.ttft is not None:
+            at.append(tenant)
+            which.append(told.setdefault(row.ttft, len(told)))
+    found: list[Counts | None] = [None] * len(lately.names)
+    if told:
+        order = np.argsort(at, kind="stable")
+        tenants, first = np.unique(np.array(at)[order], return_index=True)
+        counts = np.array(list(told), dtype=np.int64)[np.array(which)[order]]
+        sums = np.add.reduceat(counts, first, axis=0).tolist()
+        for tenant, own in zip(tenants.tolist(), sums, strict=True):
+            found[tenant] = tuple(own)
+    return found

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import tzinfo
 
+from console.accounting import reckon_account
 from console.gather import Gathered
 from console.judge import LiveJudge, Windows
 from console.panels import WORST_FIRST, Level, PoolVerdict, Snapshot
@@ -54,6 +55,7 @@ class Builder:
         mine = rows if pool is None else rows.of_pool(pool)  # what others changed is theirs
         past = edge is not None
         windows = self._windows(pool, past)
+        reckoned = reckon_account(mine, Span(mine, at, self._window_s), self._account_s, windows)
         made = build_snapshot(
             rows,
             at,
@@ -62,12 +64,13 @@ class Builder:
             pool=pool,
             mode=mode,
             phase=phase,
-            verdict=self._judge(pool, windows)(mine, at) if rows.engines else None,
+            verdict=self._judge(pool, windows)(mine, at, reckoned) if rows.engines else None,
             accounted=True,
             notes=gathered.notes,
             store_down_s=store_down_s,
             edge=edge,
             windows=windows,
+            reckoned=reckoned,
         )
         stale = made.data_at is None or at - made.data_at > stale_after(made)
         made = replace(made, stale=stale)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "tenantscope-store"
 SWITCH_S = 0.001
+# A crowd's picture makes and drops a hundred thousand rows without a cycle among them: looking for
+# one meanwhile would cost a tenth of it, and hold up the keys. The poller does, between pictures.
+CYCLES = (300_000, 100, 100)
 
 
 @click.group("console", invoke_without_command=True)
@@ -137,9 +140,7 @@ def console(
     opening(where)().close()
     if not (sys.stdin.isatty() and sys.stderr.isatty()):  # where the screen is drawn
         raise click.UsageError("the console needs a terminal: use --once in scripts")
-    # A crowd's picture makes and drops a hundred thousand rows without a cycle among them: looking
-    # for one each time would cost a fifth of it, and hold up the keys. So would it while loading.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*CYCLES)
     # A key goes through three threads: while the feed's adds up a crowd, each wait for it is short.
     sys.setswitchinterval(SWITCH_S)
     feed = Early(sight)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from math import inf
 from operator import attrgetter
 from typing import Any, Protocol
 
 from console.rows import Rows
-from telemetry.ask.reading import READ, Result, filled, to_rows
+from telemetry.ask.in_columns import InColumns
+from telemetry.ask.reading import READ, Result, to_rows
 from telemetry.ask.rows_console import ConsoleMatrixRow, ConsoleMinutesRow
+from telemetry.at_once import rows_at_once
 from telemetry.conventions import Kind
 from telemetry.errors import QueryError
 from telemetry.records import Counts, EngineMinute, InterferenceMinute, TenantMinute
@@ -38,7 +41,7 @@ _NEEDED: Mapping[type[Any], Sequence[str]] = {
     TenantMinute: [f.name for f in fields(ConsoleMinutesRow)],
     InterferenceMinute: [f.name for f in fields(ConsoleMatrixRow)],
 }
-_BUCKET_START = attrgetter("bucket_start")
+_BUCKET_START, _POOL, _TENANT = map(attrgetter, ("bucket_start", "pool", "tenant"))
 COMMITS = "live.store"  # of a store process, answered from memory
 COUNT_AGAIN_S = 15.0
 STORE_DOWN = "the store is not answering"  # how a fallback's note begins
@@ -342,7 +345,7 @@ def _piece(
     has rows for; and from where on they were read."""
     engines = asked.read("engine_minute", wanted, until)
     starts = sorted({e.bucket_start for e in engines})
-    crowd = len({(r.pool, r.tenant) for r in known})
+    crowd = _crowd(known)
     most = max(1, PIECE_ROWS // max(1, crowd))
     first = starts[-most] if len(starts) > most else wanted
     return asked.rows(first, until, at - PERCENTILES_S - USUAL_BUCKET_S, engines), first
@@ -356,25 +359,36 @@ def _taken(kind: type[Any], answer: Result, histograms: bool = False) -> list[An
             f"{kind.__name__} came with columns {answer.columns}: the two sides are of different "
             "versions"
         )
-    if not histograms:
-        return filled(kind, names, answer.rows)
-    columns: list[Any] = list(zip(*answer.rows, strict=True))
+    rows = answer.rows
+    if not rows:
+        return []
+    by_column = rows.columns if isinstance(rows, InColumns) else zip(*rows, strict=True)
+    columns: list[Any] = list(by_column)
     told: dict[str | None, Counts | None] = {None: None}  # most are alike
     for i, name in enumerate(names):
-        if name in HISTOGRAMS and columns:
+        if histograms and name in HISTOGRAMS:
             for text in set(columns[i]).difference(told):
                 told[text] = tuple(json.loads(text))
-            columns[i] = map(told.__getitem__, columns[i])
-    return filled(kind, names, zip(*columns, strict=True))
+            columns[i] = list(map(told.__getitem__, columns[i]))
+    others = dict.fromkeys(_KNOWN[kind].difference(names))
+    return rows_at_once(kind, len(rows), others, dict(zip(names, columns, strict=True)))
 
 
 def _history_s(tenants: Iterable[TenantMinute], bucket_s: float) -> float:
-    crowd = len({(r.pool, r.tenant) for r in tenants})
+    crowd = _crowd(tenants)
     if bucket_s < 30.0:
         least = max(FEWEST_BUCKETS, SHORTEST_HISTORY_S / bucket_s)
         return min(900.0, bucket_s * max(least, MOST_ROWS // max(1, crowd)))
     buckets = min(MOST_BUCKETS, max(FEWEST_BUCKETS, MOST_ROWS // max(1, crowd)))
     return min(LONGEST_HISTORY_S, buckets * bucket_s)
+
+
+def _crowd(tenants: Iterable[TenantMinute]) -> int:
+    """How many tenants there are, of all pools; of a hundred thousand rows without a pair each."""
+    names: dict[str, set[str]] = {}
+    for pool, some in groupby(tenants, key=_POOL):
+        names.setdefault(pool, set()).update(map(_TENANT, some))
+    return sum(map(len, names.values()))
 
 
 def bucket_edge(cut: float, engines: Iterable[EngineMinute]) -> float:

@@ -14,6 +14,7 @@ from console.lines import side_by_side
 from console.panels import Level, VerdictLines
 from console.rows import Rows
 from telemetry import verdict as verdicts
+from telemetry.attribution import Reckoning
 from telemetry.plain import clock
 from telemetry.verdict import Verdict
 from telemetry.window import Window, window_of
@@ -24,9 +25,12 @@ OVER_AFTER_BUCKETS = 2.5  # an episode that ended so long ago is over
 
 
 class Judge(Protocol):
-    """Says what rows mean at an instant, in the words every face uses."""
+    """Says what rows mean at an instant, in the words every face uses. `reckoned`: what was added
+    up of them already, of use where the same is asked."""
 
-    def __call__(self, rows: Rows, now: float) -> VerdictLines: ...
+    def __call__(
+        self, rows: Rows, now: float, reckoned: Reckoning | None = None
+    ) -> VerdictLines: ...
 
 
 class LiveJudge:
@@ -53,7 +57,7 @@ class LiveJudge:
         self._pool = pool
         self._tz = tz
 
-    def __call__(self, rows: Rows, now: float) -> VerdictLines:
+    def __call__(self, rows: Rows, now: float, reckoned: Reckoning | None = None) -> VerdictLines:
         start = now - self._judged_s
         since = _change_settled(rows, start, now)
         if since is not None:
@@ -62,7 +66,7 @@ class LiveJudge:
                 # An incident reaches back to its beginning; this one ends at the change.
                 rows = _without(rows, earlier.onset, since)
             return self._with_earlier(self._ask(rows, since, now), earlier)
-        whole = self._ask(rows, start, now)
+        whole = self._ask(rows, start, now, reckoned)
         if whole.onset is None or whole.end is None or _under_way(whole, now):
             return in_lines(whole)
         # What came after the episode is judged by itself, not together with it.
@@ -81,7 +85,9 @@ class LiveJudge:
         earlier = f"EARLIER {span}: {hurt} hurt; {''.join(whole.sentences[1:2])}"
         return replace(lines, lines=(*lines.lines[:1], earlier, *lines.lines[1:]))
 
-    def _ask(self, rows: Rows, start: float, end: float) -> Verdict:
+    def _ask(
+        self, rows: Rows, start: float, end: float, reckoned: Reckoning | None = None
+    ) -> Verdict:
         pool = self._pool if self._pool is not None else _heard_last(rows)
         heard = [r for r in rows.engines if r.pool == pool]
         # Before the first bucket nothing was missed, and how old the newest is the header says.
@@ -99,7 +105,7 @@ class LiveJudge:
             policies=rows.policies,
             runs=rows.runs,
         )
-        return verdicts.judge(window, zone=self._tz)
+        return verdicts.judge(window, zone=self._tz, reckoned=reckoned)
 
 
 def _change_settled(rows: Rows, start: float, now: float) -> float | None:

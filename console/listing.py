@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from console.account import EXCESS, WAITED, Account, TenantNow, closing, top
+from console.account import EXCESS, REMEMBERED, WAITED, Account, TenantNow, closing, top
 from console.cells import clip, width
 from console.formats import ABSENT, duration, percent, quantity, span
 from console.lines import Glyphs, Line, Piece, Row, cut
@@ -194,8 +194,7 @@ _ORDER = (SELF, CAPACITY, POLICY, OTHERS)
 
 def hurt_lines(a: Account, cells: int, lines: int, glyphs: Glyphs) -> tuple[Line, ...]:
     """A heading and at most `lines` - 1 tenants, closing with the others."""
-    suffering = [t for t in a.hurt if t.wait_s or t.missed or t.row.rejected]
-    if not suffering:
+    if not any(t.wait_s or t.missed or t.row.rejected for t in a.hurt):
         beyond = "" if a.basis == WAITED else " beyond usual"
         words = f"nobody waited{beyond}, missed a target or was refused"
         quiet = cut(Line((Piece(f"  {words}", "dim"),)), cells, glyphs.ellipsis)
@@ -282,5 +281,10 @@ def _line(
     x: Listed, fields: Sequence[Field[Listed]], cells: int, glyphs: Glyphs, part: str
 ) -> Line:
     tint = {Mark.HURT: "hurt", Mark.NAMED: "named"}.get(x.now.row.mark, "")
-    line = cells_of(x, chosen(fields, cells), cells, glyphs, tint)
-    return line if x.now.row.folded else replace(line, row=Row("tenant", x.now.name, part))
+
+    def made() -> Line:
+        return cells_of(x, chosen(fields, cells), cells, glyphs, tint)
+
+    if x.now.row.folded:  # it adds up all others' minutes: once a picture, not at every key
+        return REMEMBERED.of(x.now, ("line", part, x.seconds, x.slots, cells, glyphs), made)
+    return replace(made(), row=Row("tenant", x.now.name, part))

@@ -124,7 +124,7 @@ def once(
 def page_json(page: str, s: Snapshot, detail: Detail, incidents: tuple[str, ...]) -> dict[str, Any]:
     """A page's figures: its tables by name, each a list of rows. Instants are unix seconds, but for
     whole microseconds where a column is of the store's own tables; null is not known."""
-    tables = {name: Rows(a.columns, a.rows) for name, a in detail.answers.items()}
+    tables = {name: Rows(a.columns, tuple(a.rows)) for name, a in detail.answers.items()}
     if s.account is not None:
         tables |= _of_account(page, s.account)
     shaped: dict[str, Any] = {

@@ -7,6 +7,7 @@ hangs holds up neither the screen nor quitting.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from console.panels import Snapshot
 THREAD = "feed"  # the command line looks for this name when it ends
 REST = 4.0  # at least so many times as long as a picture took: a fifth of a core at the most
 DETAIL_EVERY_S = 10.0  # the same questions of a page are asked again: what is open goes on
+# Made and not dropped since cycles were looked for: so many are soon looked through, and with those
+# of a crowd's picture still fewer than what Python would look through in its midst.
+FEW_OBJECTS = 100_000
 LEAVE_S = 4.0  # how long a question under way may still take when the screen is left
 
 
@@ -140,6 +144,7 @@ class Poller:
                 self._answer()
                 filling = False
                 if not self._over.is_set() and not self._wake.is_set():
+                    tidy()
                     now = self._now()
                     filling = isinstance(now, Now) and now.snapshot.filling
                     self._say(now)
@@ -180,6 +185,14 @@ class Poller:
             return Then(at, self._feed.at(at))
         except Exception as e:  # as above
             return Trouble(sentence_of(e), at)
+
+
+def tidy() -> None:
+    """Look for cycles now, between two pictures, where there can be many: then a crowd's picture is
+    made without a pause for it in its midst."""
+    young, middle, _ = gc.get_count()
+    if young > FEW_OBJECTS:
+        gc.collect(1 if middle > gc.get_threshold()[1] else 0)
 
 
 def pause_s(period_s: float, cost_s: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import tzinfo
 from pathlib import PurePath
@@ -39,6 +40,7 @@ SLOW_S = 2.0  # where pictures are rarer their age is drawn in between
 SILENCE_S = 10.0  # a feed that has not answered for so long is said to be silent
 REMEMBERED = 16  # answers to pages' questions that are kept: going back shows them at once
 FIRST = "overview"
+CROWDS = frozenset({FIRST, "table"})  # pages that list every tenant by themselves
 
 
 class Heard(Message):
@@ -97,8 +99,8 @@ class Seeing(App[None]):
         self._every_column = False
         self._with_columns: Callable[[], object] | None = None  # waits for them
         self._details: OrderedDict[object, Detail] = OrderedDict()
-        self._poller = Poller(feed, lambda told: self.post_message(Heard(told)),
-                              self._settings.period_s)  # fmt: skip
+        self._opened = {FIRST}  # pages that have been looked at
+        self._poller = Poller(feed, self._tell, self._settings.period_s)
         self._poller.want(at)
         self._body = Lines(self._draw, id="body")
         self._prompt = Input(id="prompt", compact=True, select_on_focus=True)
@@ -137,6 +139,18 @@ class Seeing(App[None]):
         self._poller.stop()
 
     # What is heard.
+
+    def _tell(self, told: Told) -> None:
+        """On the feed's thread. What the pages sort and add up of a crowd once a picture is done
+        here, by drawing them in vain: the screen's thread has keys to answer."""
+        if isinstance(told, Now) and not told.snapshot.filling:
+            for name in sorted(self._opened & CROWDS):
+                with suppress(QueryError):  # a filter that cannot be used: drawing says why
+                    cells, lines = self.size
+                    place = self._places.get(name, Place())
+                    scene = replace(self._scene(told.snapshot, cells, lines), place=place)
+                    PAGES[name].lines(scene)
+        self.post_message(Heard(told))
 
     def on_heard(self, message: Heard) -> None:
         told, before = message.told, self.picture
@@ -227,6 +241,7 @@ class Seeing(App[None]):
         is asked for."""
         if place is not None:
             self._places[self._stack[-1]] = place
+        self._opened.add(self._stack[-1])
         self._choose_columns()
         if self.picture is not None and not self.picture.filling:
             asks = self.page.wants(self.picture, self.place)

@@ -36,6 +36,7 @@ from telemetry.records import TenantMinute
 if TYPE_CHECKING:
     from console.account import Account
     from console.judge import Windows
+    from telemetry.attribution import Reckoning
 
 __all__ = ["Snapshot", "VerdictLines", "build_snapshot", "fold"]
 
@@ -60,14 +61,16 @@ def build_snapshot(
     edge: float | None = None,
     windows: Windows | None = None,
     account_s: float = ACCOUNT_S,
+    reckoned: Reckoning | None = None,
 ) -> Snapshot:
     """The picture of one pool at `now` (unix seconds).
 
     `rows` reach back over the window and whatever history there is for the usual waits and the
     trend. `pool` None takes the pool heard last. `phase` None takes the newest `mark` event.
     Without a `verdict` the lines state counts and name no holder. `accounted`: with the lists of
-    who waits and who holds, by windows of rows that `windows` makes (None: `window_of`). `notes`,
-    `store_down_s` and `edge` are what the source said of itself.
+    who waits and who holds, by windows of rows that `windows` makes (None: `window_of`); `reckoned`
+    is what was added up for them already. `notes`, `store_down_s` and `edge` are what the source
+    said of itself.
     """
     pool = pool if pool is not None else _pool_heard_last(rows)
     mine = rows.of_pool(pool) if pool is not None else rows
@@ -96,7 +99,9 @@ def build_snapshot(
         verdict=spoken,
         tenants=tenants,
         ticker=ticker(mine, now),
-        account=_account(mine, span, flow, tenants, account_s, windows) if accounted else None,
+        account=_account(mine, span, flow, tenants, account_s, windows, reckoned)
+        if accounted
+        else None,
         lamps=Lamps(
             heard=len({k[0] for k in span.newest}),
             known=len({k[0] for k in span.engines}),
@@ -117,12 +122,13 @@ def _account(
     tenants: Sequence[TenantRow],
     account_s: float,
     windows: Windows | None,
+    reckoned: Reckoning | None,
 ) -> Account | None:
     # Only here: it brings NumPy, and a first look does without.
     from console.accounting import build_account
     from telemetry.window import window_of
 
-    return build_account(rows, span, flow, tenants, account_s, windows or window_of)
+    return build_account(rows, span, flow, tenants, account_s, windows or window_of, reckoned)
 
 
 def _lost(rows: Rows, now: float) -> int:

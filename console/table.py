@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from console.cells import fit
@@ -41,6 +42,11 @@ def needed(fields: Sequence[Field[R]]) -> int:
 
 def chosen(fields: Sequence[Field[R]], cells: int) -> tuple[Field[R], ...]:
     """The columns that fit into `cells`, spare width handed to those that can use it."""
+    return _chosen(tuple(fields), cells)
+
+
+@lru_cache(64)  # asked for every line, at every key
+def _chosen(fields: tuple[Field[R], ...], cells: int) -> tuple[Field[R], ...]:
     kept = [f for f in fields if f.since <= cells]
     while needed(kept) > cells and any(f.priority for f in kept):
         worst = max(f.priority for f in kept)

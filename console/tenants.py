@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from operator import attrgetter
 from typing import Any
@@ -14,6 +14,8 @@ from console.span import Span, key
 from telemetry.at_once import rows_at_once
 from telemetry.records import TenantMinute
 
+_TENANT = attrgetter("tenant")
+
 
 def tenant_rows(
     rows: Rows, span: Span, flow: Sequence[TenantMinute], verdict: VerdictLines | None
@@ -22,37 +24,36 @@ def tenant_rows(
     window. Column by column: of a crowd each is a pass over its rows, not ten questions a tenant.
     """
     newest = frozenset(span.newest)
-    level = [r for r in flow if key(r) in newest]
     pool_bytes = total([span.engines[k].pool_bytes for k in span.newest])
     heard = bool(span.window)
     idle: float | None = 0.0 if heard else None
     whole = sum(r.service or 0.0 for r in flow)
-    names = list(dict.fromkeys(r.tenant for r in rows.tenants))
-    service = _filled(names, added(flow, "service"), idle)
-    output = _filled(names, added(flow, "output_tokens"), idle)
+    names = list(dict.fromkeys(map(_TENANT, rows.tenants)))
+    flows = ByTenant(names, flow)
+    level = ByTenant(names, [r for r in flow if key(r) in newest])
+    service = flows.added("service", idle)
+    output = flows.added("output_tokens", idle)
     fair = _fair_shares(flow, span)
-    missed = added(flow, "slo_missed")
+    missed = flows.added("slo_missed")
     made = rows_at_once(
         TenantRow,
         len(names),
         {},
         {
             "name": names,
-            "mark": [_mark(n, missed.get(n), verdict) for n in names],
-            "running": _filled(names, added(level, "resident_seqs_avg"), idle),
-            "waiting": _filled(names, added(level, "waiting_avg"), idle),
-            "oldest_wait_s": _filled(names, _highest(level, "oldest_wait_s"), idle),
-            "kv_share": [
-                over(v, pool_bytes) for v in _filled(names, added(level, "kv_bytes_avg"), idle)
-            ],
+            "mark": [_mark(n, m, verdict) for n, m in zip(names, missed, strict=True)],
+            "running": level.added("resident_seqs_avg", idle),
+            "waiting": level.added("waiting_avg", idle),
+            "oldest_wait_s": level.highest("oldest_wait_s", idle),
+            "kv_share": [over(v, pool_bytes) for v in level.added("kv_bytes_avg", idle)],
             "service": service,
             "service_share": [over(v, whole) for v in service],
             "fair_share": [fair.get(n) for n in names],
             "output_tokens_per_s": [over(v, span.covered_s) for v in output],
-            "offered": _filled(names, added(flow, "offered_requests"), None),
-            "rejected": _filled(names, _summed(flow, _refused), None),
-            "slo_eligible": _filled(names, added(flow, "slo_eligible"), None),
-            "slo_missed": _filled(names, missed, None),
+            "offered": flows.added("offered_requests"),
+            "rejected": flows.summed(_refused),
+            "slo_eligible": flows.added("slo_eligible"),
+            "slo_missed": missed,
         },
     )
     return tuple(
@@ -63,30 +64,33 @@ def tenant_rows(
     )
 
 
-def added(rows: Sequence[TenantMinute], column: str) -> dict[str, Any]:
-    """A column's sums by tenant; of a tenant whose rows do not carry it there is none."""
-    return _summed(rows, attrgetter(column))
+class ByTenant:
+    """Some rows by whose they are, to be added up column by column: `at` is whose each is, among
+    `names`. A column is a value a tenant, `absent` of a tenant whose rows do not carry it."""
 
+    def __init__(self, names: Sequence[str], rows: Sequence[TenantMinute]) -> None:
+        self.names = names
+        self.rows = rows
+        place = {n: i for i, n in enumerate(names)}
+        self.at = list(map(place.__getitem__, map(_TENANT, rows)))
 
-def _summed(rows: Sequence[TenantMinute], get: Callable[[TenantMinute], Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for row, value in zip(rows, map(get, rows), strict=True):
-        if value is not None:
-            name = row.tenant
-            found[name] = found.get(name, 0) + value
-    return found
+    def added(self, column: str, absent: float | None = None) -> list[Any]:
+        return self.summed(attrgetter(column), absent)
 
+    def summed(self, get: Callable[[TenantMinute], Any], absent: float | None = None) -> list[Any]:
+        sums: list[Any] = [None] * len(self.names)
+        for at, value in zip(self.at, map(get, self.rows), strict=True):
+            if value is not None:
+                sums[at] = value if sums[at] is None else sums[at] + value
+        return sums if absent is None else [absent if v is None else v for v in sums]
 
-def _highest(rows: Sequence[TenantMinute], column: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for row, value in zip(rows, map(attrgetter(column), rows), strict=True):
-        if value is not None and value > found.get(row.tenant, -inf):
-            found[row.tenant] = value
-    return found
-
-
-def _filled(names: Sequence[str], found: Mapping[str, Any], absent: float | None) -> list[Any]:
-    return [found.get(n, absent) for n in names]
+    def highest(self, column: str, absent: float | None = None) -> list[Any]:
+        most: list[Any] = [absent] * len(self.names)
+        found = [-inf] * len(self.names)
+        for at, value in zip(self.at, map(attrgetter(column), self.rows), strict=True):
+            if value is not None and value > found[at]:
+                most[at] = found[at] = value
+        return most
 
 
 def _refused(row: TenantMinute) -> int | None:

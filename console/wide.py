@@ -213,8 +213,7 @@ def _row(
         Piece(" " * GAP),
         Piece(fit(clip(name, room, glyphs.ellipsis), room), role),
     ]
-    for c in columns:
-        value = c.value(t)
+    for c, value in zip(columns, _values(t, columns), strict=True):
         text = c.show(value)
         # A number that does not fit is told shorter, never cut: half a number is another one.
         shown = text if width(text) <= c.width else f"{value:.0e}"
@@ -224,6 +223,16 @@ def _row(
     about = None if t.row.folded else Row("tenant", t.name)
     tint = "" if t.row.folded else tint
     return cut(Line(tuple(pieces), tint, about), cells, glyphs.ellipsis)
+
+
+def _values(t: TenantNow, columns: Sequence[WideColumn]) -> list[float | None]:
+    """The others' are made of all their minutes: once a picture, not at every key."""
+
+    def made() -> list[float | None]:
+        return [c.value(t) for c in columns]
+
+    key = ("values", *(c.key for c in columns))
+    return REMEMBERED.of(t, key, made) if t.row.folded else made()
 
 
 def _role(key: str, value: float | None, settings: ConsoleSettings) -> str:

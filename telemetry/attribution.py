@@ -12,8 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
-from telemetry.baseline import MISSING_LEAST, Baseline, fewer_workers, usual_pace_of
+from telemetry.at_once import rows_at_once
+from telemetry.baseline import (
+    MISSING_LEAST,
+    Baseline,
+    choose_baseline,
+    fewer_workers,
+    usual_pace_of,
+)
 from telemetry.conventions import WAIT_REASONS
 from telemetry.grid import Part
 from telemetry.growth import Growth, growth_of
@@ -30,11 +39,12 @@ from telemetry.held import (
     Lines,
 )
 from telemetry.rising import ASKED, RESOURCES, ROSE, Rise, rises
-from telemetry.window import Bucket, observed_s, part_of
+from telemetry.window import Bucket, Window, observed_s, part_of
 
 __all__ = [
     "ASKED", "CAPACITY_HELD", "NOT_TENANTS", "OTHERS_HELD", "POLICY_HELD", "RESOURCES", "ROSE",
-    "SELF_HELD", "Account", "Attribution", "Holder", "Line", "Rise", "attribute", "merge", "rises",
+    "SELF_HELD", "Account", "Attribution", "Holder", "Line", "Reckoning", "Rise", "attribute",
+    "merge", "reckon", "rises",
 ]  # fmt: skip
 
 STALL_REASONS: tuple[str, ...] = ("stall",)
@@ -70,6 +80,9 @@ class Account:
         return self.held.top(self.tenant)
 
 
+_FIGURES = ("tenant", "waited_s", "usual_s", "net_s", "charged_s", "excess_s")
+
+
 @dataclass(frozen=True, slots=True)
 class Attribution:
     """Accounts by tenant over `observed_s` seconds; `reasons` are those that were added up.
@@ -102,8 +115,42 @@ class Attribution:
         can have made the line, and to capacity; `missing` is `capacity_missing`. Every account's
         excess stays what it was."""
         made = HandedOn(self.held, risen, makers, missing)
-        accounts = {t: replace(a, held=made) for t, a in self.accounts.items()}
-        return replace(self, accounts=accounts, made=made)
+        before = self.accounts.values()
+        columns = {c: [*map(attrgetter(c), before)] for c in _FIGURES}
+        accounts = rows_at_once(Account, len(before), {"held": made}, columns)
+        return replace(self, accounts=dict(zip(self.accounts, accounts, strict=True)), made=made)
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoning:
+    """Rung 2 over all that was heard in a window: what several faces of one picture ask for. Made
+    once, by `reckon`, and handed on by whoever has it."""
+
+    window: Window
+    baseline: Baseline
+    buckets: tuple[Bucket, ...]
+    made: Attribution
+
+    def is_of(self, window: Window) -> bool:
+        """Whether it would come out the same of another window: the very same buckets, and the same
+        of them asked about. The bounds may differ inside a bucket."""
+        mine = self.window
+        return window is mine or all(
+            len(ours) == len(theirs) and all(a is b for a, b in zip(ours, theirs, strict=True))
+            for ours, theirs in (
+                (mine.past, window.past),
+                (mine.before, window.before),
+                (mine.buckets, window.buckets),
+                (mine.asked, window.asked),
+            )
+        )
+
+
+def reckon(window: Window) -> Reckoning:
+    """A window's baseline, and the attribution of its buckets that were heard."""
+    heard = tuple(b for b in window.asked if b.known)
+    baseline = choose_baseline(window)
+    return Reckoning(window, baseline, heard, attribute(heard, baseline, part=window.part(heard)))
 
 
 def attribute(
@@ -153,21 +200,21 @@ def _accounts(
     waits = part.totals("stall_s" if stalls else "waits")
     usual_of = baseline.stalls if stalls else baseline.waits
     charged, excess = held.by_victim()
-    out: dict[str, Account] = {}
-    for tenant in sorted({*part.active(), *charged}):
-        i = part.grid.place.get(tenant)
-        waited = float(waits[i]) if i is not None and waits[i] == waits[i] else 0.0
-        usual = usual_of.get(tenant, 0.0) * scaled_s
-        out[tenant] = Account(
-            tenant,
-            waited,
-            usual,
-            max(0.0, waited - usual),
-            charged.get(tenant, 0.0),
-            excess.get(tenant, 0.0),
-            held,
-        )
-    return out
+    names = sorted({*part.active(), *charged})
+    known = [0.0 if v != v else v for v in waits.tolist()]
+    at = map(part.grid.place.get, names)
+    waited = [0.0 if i is None else known[i] for i in at]
+    usual = [usual_of.get(t, 0.0) * scaled_s for t in names]
+    columns: dict[str, Sequence[Any]] = {
+        "tenant": names,
+        "waited_s": waited,
+        "usual_s": usual,
+        "net_s": [max(0.0, w - u) for w, u in zip(waited, usual, strict=True)],
+        "charged_s": [charged.get(t, 0.0) for t in names],
+        "excess_s": [excess.get(t, 0.0) for t in names],
+    }
+    accounts = rows_at_once(Account, len(names), {"held": held}, columns)
+    return dict(zip(names, accounts, strict=True))
 
 
 def merge(accounts: Iterable[Account]) -> tuple[Line, ...]:

@@ -17,6 +17,7 @@ from telemetry.attribution import (
     Account,
     Attribution,
     Line,
+    Reckoning,
     Rise,
     attribute,
     capacity_missing,
@@ -70,7 +71,7 @@ class Case:
     did not wait, handed on to whoever rose and to lost capacity. `lines` is the victims' excess by
     whose doing it was, `charged` by holder as it stands in the matrix; of everyone hurt where all
     hurt themselves.
-    `risen` holds what rose of every tenant of which something did; `makers` are those of them that
+    `rises` are those of what rose, `risen` the same by tenant; `makers` are those of them that
     are charged enough to have made the line. `others` are episodes of the window that were not
     judged.
     """
@@ -137,24 +138,50 @@ class Case:
         return self.part.active()
 
 
-def open_case(window: Window, baseline: Baseline | None = None) -> Case:
+Known = list[tuple[tuple[Bucket, ...], Attribution]]
+
+
+def open_case(
+    window: Window, baseline: Baseline | None = None, reckoned: Reckoning | None = None
+) -> Case:
     """Find the incident and add up the accounts. A tenant that waits behind itself does not
     decide when the incident begins, unless nobody else is hurt. The worst episode in which
-    somebody is hurt beyond the floors is judged; where there is none, the whole window."""
-    base = baseline if baseline is not None else choose_baseline(window)
+    somebody is hurt beyond the floors is judged; where there is none, the whole window.
+    `reckoned`: what somebody has added up of this window already; of no use, and not used, where it
+    is of another one or of another baseline."""
+    if reckoned is not None and not reckoned.is_of(window):
+        reckoned = None
+    base = baseline
+    if base is None:
+        base = choose_baseline(window) if reckoned is None else reckoned.baseline
+    known: Known = []
+    if reckoned is not None and reckoned.baseline is base:
+        known.append((reckoned.buckets, reckoned.made))
     usual = {b.start for b in base.buckets}
     asked = tuple(b for b in window.asked if b.known)
     unusual = tuple(b for b in asked if b.start not in usual) or asked
     found: tuple[Episode, ...] = ()
     if base.usable:
-        found = episodes(window, base, _self_inflicted(window, unusual, base)) or episodes(
-            window, base
-        )
+        made = _attributed(unusual, base, window.part(unusual), known)
+        found = episodes(window, base, _self_inflicted(made)) or episodes(window, base)
     for incident in sorted(found, key=lambda e: -e.severity)[:MOST_EPISODES]:
-        case = _judged(window, base, incident, found, incident.buckets)
+        case = _judged(window, base, incident, found, incident.buckets, known)
         if case.hurt:
             return case
-    return _judged(window, base, None, (), asked)
+    return _judged(window, base, None, (), asked, known)
+
+
+def _attributed(
+    buckets: tuple[Bucket, ...], base: Baseline, part: Part, known: Known
+) -> Attribution:
+    """The attribution of these buckets' waits: one of those known where it is of the very same
+    ones, else made, and known from here on."""
+    for its, made in known:
+        if len(its) == len(buckets) and all(a is b for a, b in zip(its, buckets, strict=True)):
+            return made
+    made = attribute(buckets, base, part=part)
+    known.append((buckets, made))
+    return made
 
 
 def _judged(
@@ -163,12 +190,14 @@ def _judged(
     incident: Episode | None,
     found: tuple[Episode, ...],
     buckets: tuple[Bucket, ...],
+    known: Known,
 ) -> Case:
     pace = Pace(pace_of(buckets), pace_of(base.buckets))
     part = window.part(buckets)
-    accounts = attribute(buckets, base, part=part)
-    found_rises = rises(buckets, base, accounts.growth, part, _before(window, buckets))
-    rose = sorted((r for r in found_rises if r.rose), key=lambda r: r.tenant)
+    accounts = _attributed(buckets, base, part, known)
+    before = _before(window, buckets)
+    found_rises = rises(buckets, base, accounts.growth, part, before, risen_alone=True)
+    rose = sorted(found_rises, key=lambda r: r.tenant)
     risen = {t: tuple(rs) for t, rs in groupby(rose, key=lambda r: r.tenant)}
     hurt = _hurt(part, base, accounts, pace, risen) if incident else ()
     basis = accounts
@@ -219,15 +248,17 @@ def _to_the_worst(buckets: tuple[Bucket, ...], part: Part) -> tuple[Bucket, ...]
     return buckets[: 1 + int(np.argmax(waits))]
 
 
-def _self_inflicted(
-    window: Window, buckets: Sequence[Bucket], baseline: Baseline
-) -> Collection[str]:
-    made = attribute(buckets, baseline, part=window.part(buckets))
+def _self_inflicted(made: Attribution) -> Collection[str]:
     return {t for t, part in made.held.shares(SELF_HELD).items() if part >= SELF_SHARE}
 
 
 def _waits_matter(account: Account, buckets: Sequence[Bucket]) -> bool:
-    return account.net_s >= max(WAIT_FLOOR_S, WAIT_FLOOR_SHARE * observed_s(buckets))
+    return account.net_s >= _floor_s(buckets)
+
+
+def _floor_s(buckets: Sequence[Bucket]) -> float:
+    """Excess wait that hurts, in so long a time."""
+    return max(WAIT_FLOOR_S, WAIT_FLOOR_SHARE * observed_s(buckets))
 
 
 def _most_by_itself(account: Account) -> bool:
@@ -247,18 +278,24 @@ def _hurt(
     slow = pace.slowdown is not None and pace.slowdown >= SLOW
     out: list[Victim] = []
     buckets = [part.grid.buckets[i] for i in part.at.tolist()]
-    for tenant in part.active():
+    floor_s = _floor_s(buckets)
+    tenants = part.active()
+
+    def of(column: str) -> list[float]:
+        return [v or 0.0 for v in part.totals_of(tenants, column)]
+
+    for tenant, missed, judged, admitted, ended in zip(
+        tenants, of("slo_missed"), of("slo_eligible"), of("admitted_requests"), of("finished"),
+        strict=True,
+    ):  # fmt: skip
         account = made.accounts[tenant]
-        missed = part.total(tenant, "slo_missed") or 0.0
-        eligible = max(missed, part.total(tenant, "slo_eligible") or 0.0)
-        admitted = part.total(tenant, "admitted_requests") or 0.0
-        ended = part.total(tenant, "finished") or 0.0
+        eligible = max(missed, judged)
         share = baseline.miss_share.get(tenant, 0.0)
         over = missed - share * eligible
         misses = over >= MIN_MISSES and missed > 2 * share * eligible
         requests = max(admitted, ended)
         waits = (
-            _waits_matter(account, buckets)
+            account.net_s >= floor_s
             and account.waited_s >= 2 * account.usual_s
             and account.net_s >= WAIT_FLOOR_REQUEST_S * max(1.0, requests)
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from statistics import median
 
 import numpy as np
@@ -65,15 +66,21 @@ def demands(
     column = _column(baseline, made)
     out: list[Demand] = []
     few: list[Demand] = []
-    for tenant in sorted({*baseline.part.active(), *made.active()} - set(without)):
-        usual = baseline.rate(tenant, column) or 0.0
-        now = (made.total(tenant, column) or 0.0) / seen
-        requests = baseline.rate(tenant, "offered_requests")
+    names = sorted({*baseline.part.active(), *made.active()} - set(without))
+    over = baseline.observed_s
+    usuals, requested = (
+        [None if v is None or not over else v / over for v in baseline.part.totals_of(names, c)]
+        for c in (column, "offered_requests")
+    )
+    for tenant, rate, total, requests in zip(
+        names, usuals, made.totals_of(names, column), requested, strict=True
+    ):
+        usual, now = rate or 0.0, (total or 0.0) / seen
         if requests is not None and requests * seen < ALONE:
             few.append(Demand((tenant,), usual, now, requests * seen))
             continue
         # Of who came in the midst of the calm, what it asked for since.
-        longer = baseline.observed_s / (baseline.present_s.get(tenant) or baseline.observed_s)
+        longer = over / (baseline.present_s.get(tenant) or over)
         expected = None if requests is None else requests * seen * longer
         gone = not now and (expected is None or expected >= GROUPED)
         if usual and not gone:
@@ -109,12 +116,13 @@ def typical(asked: Sequence[Demand]) -> float:
     of means): of what asks for a few requests the median lies below what all grew by."""
     if len(asked) <= BUNCHES:
         return median(d.growth for d in asked)
-    usual, now = [0.0] * BUNCHES, [0.0] * BUNCHES
+    now = [0.0] * BUNCHES
+    bunches = [(0.0, i) for i in range(BUNCHES)]  # a heap: the one with the least stands first
     for d in sorted(asked, key=lambda d: -d.usual):
-        least = usual.index(min(usual))
-        usual[least] += d.usual
+        usual, least = bunches[0]
+        heapreplace(bunches, (usual + d.usual, least))
         now[least] += d.now
-    return median(n / u for n, u in zip(now, usual, strict=True))
+    return median(now[i] / usual for usual, i in bunches)
 
 
 def growth_of(

@@ -1,13 +1,14 @@
 """Windows over rows that hardly change: buckets and their columns are made once and used again.
 
-Owns what is kept from one window to the next; a bucket is the same as long as its rows are the very
-same objects. What a window means, `telemetry.window` says; judges nothing.
+Owns what is kept from one window to the next; a bucket is the same as long as its rows are equal,
+which of the very same objects is known at once. What a window means, `telemetry.window` says;
+judges nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -73,11 +74,14 @@ class KeptBuckets:
         for s in starts:
             engines, tenants, matrix = (t.get(s, []) for t in tables)
             before = self._kept.get(s)
-            if before is not None and before.rows == (engines, tenants, matrix):
-                kept[s] = before
+            rows = (engines, tenants, matrix)
+            if before is not None and before.rows == rows:
+                # Rows read again and found equal stand for the old ones: the very same objects are
+                # compared in no time, a crowd's values are not.
+                kept[s] = replace(before, rows=rows)
                 continue
             for bucket in buckets_of(pool, engines, tenants, matrix, self._catalogue):
-                kept[s] = _Kept((engines, tenants, matrix), bucket, {})
+                kept[s] = _Kept(rows, bucket, {})
         self._kept = {**self._kept, **kept}
         return tuple(k.bucket for s, k in sorted(kept.items()))
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from telemetry.at_once import rows_at_once
 from telemetry.baseline import Baseline, fewer_workers, step_growth
-from telemetry.grid import Floats, Part
+from telemetry.grid import Floats, Ints, Part
 from telemetry.growth import Growth, demands
 from telemetry.window import Bucket, observed_s, part_of
 
@@ -28,7 +29,10 @@ FROM_NOTHING = 0.05  # of the pool's total, where a tenant had none before
 DEVIATIONS = 3.0
 LENGTHS_VARY = 1.3  # of a count's deviation, where it is tokens that are counted
 LENGTH_KNOWN = 3.0  # requests of its own from which a tenant's usual length counts most
+MOST_RATIO = 1e9  # what a rise from nothing is sorted as
 FEW_PEERS = 3  # tenants whose median growth is asked where too few speak for the pool
+
+Bools = npt.NDArray[np.bool_]
 
 # Resource: column, unit, whether it is a level (an average, lengthened by slow steps).
 _RESOURCES: tuple[tuple[str, str, str, bool], ...] = (
@@ -67,10 +71,11 @@ def rises(
     growth: Growth,
     part: Part | None = None,
     before: Part | None = None,
+    risen_alone: bool = False,
 ) -> tuple[Rise, ...]:
     """Every resource of every tenant against its own baseline, greatest first. `before`: all that
     was observed before these buckets, calm or not; who asks for no more than it did on average
-    then has not risen.
+    then has not risen. `risen_alone`: only what rose, of a crowd a few of tens of thousands.
 
     Flows are divided by the pool's growth where tenants speak for it; levels by how much longer a
     step takes now, because slow steps alone make everyone hold its pages longer, and by how many
@@ -83,67 +88,111 @@ def rises(
     common = growth.factor if growth.basis == "tenants" else 1.0
     longer = max(common, step_growth(buckets, baseline), fewer_workers(buckets, baseline))
     names = sorted({*made.active(), *baseline.part.active()})
+    now, was = _Named.of(made, names), _Named.of(baseline.part, names)
     present = _present_s(baseline, names)
-    out: list[Rise] = []
-    beyond = _beyond_chance(buckets, baseline, growth, made, names, present, before)
+    earlier = None if before is None or not before.observed_s else _Named.of(before, names)
+    beyond = _beyond_chance(buckets, baseline, growth, now, was, present, earlier)
     risen = np.any(np.array([*beyond.values()]), axis=0)
-    counted: set[str] = set()  # of whom a flow rose; flows stand before levels
+    counted = np.zeros(len(names), dtype=bool)  # of whom a flow rose; flows stand before levels
+    found: list[_Resource] = []
     for resource, column, unit, level in _RESOURCES:
-        now_of = _by_name(made, names, column, level)
-        usual_of = _by_name(baseline.part, names, column, level) * baseline.observed_s / present
-        there = ~(np.isnan(now_of) | np.isnan(usual_of))
-        whole = float(now_of[there].sum())
-        for i in np.flatnonzero(there).tolist():
-            usual, now = float(usual_of[i]), float(now_of[i])
-            share = now / whole if whole else 0.0
-            ratio = now / usual / (longer if level else common) if usual else None
-            more = share >= FROM_NOTHING if ratio is None else ratio >= ROSE
-            if level:
-                rose = more and names[i] in counted
-            else:
-                sure = more if ratio is None else more or bool(beyond[column][i])
-                rose = bool(risen[i]) and sure and now > 0
-            if rose:
-                counted.add(names[i])
-            out.append(Rise(names[i], resource, unit, usual, now, ratio, share, rose))
-    return tuple(sorted(out, key=_greatest_first))
+        now_of = now.column(column, level)
+        usual_of = was.column(column, level) * baseline.observed_s / present
+        at = np.flatnonzero(~(np.isnan(now_of) | np.isnan(usual_of)))
+        used, usual = now_of[at], usual_of[at]
+        whole = float(used.sum())
+        share = used / whole if whole else np.zeros(len(at))
+        known = usual != 0.0
+        ratio = used / np.where(known, usual, 1.0) / (longer if level else common)
+        more = np.where(known, ratio >= ROSE, share >= FROM_NOTHING)
+        if level:
+            rose = more & counted[at]
+        else:
+            rose = risen[at] & (more | (known & beyond[column][at])) & (used > 0)
+        counted[at] |= rose
+        kept = rose if risen_alone else np.ones(len(at), dtype=bool)
+        found.append(
+            _Resource(resource, unit, at[kept], usual[kept], used[kept], ratio[kept], known[kept],
+                      share[kept], rose[kept])
+        )  # fmt: skip
+    return _listed(found, names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    """One resource of some tenants, by their places among the names; `ratio` where `known`."""
+
+    name: str
+    unit: str
+    at: Ints
+    usual: Floats
+    now: Floats
+    ratio: Floats
+    known: Bools
+    share: Floats
+    rose: Bools
+
+
+def _listed(found: Sequence[_Resource], names: Sequence[str]) -> tuple[Rise, ...]:
+    """What rose first, of that the greatest ratio, what there was nothing of before above all; of
+    equal ones by name. A crowd's are tens of thousands."""
+    at = np.concatenate([f.at for f in found])
+    rose = np.concatenate([f.rose for f in found])
+    known = np.concatenate([f.known for f in found])
+    ratio = np.concatenate([f.ratio for f in found])
+    order = np.lexsort((at, -np.where(known, ratio, MOST_RATIO), ~rose))
+    ratios: list[float | None] = ratio[order].tolist()
+    for i in np.flatnonzero(~known[order]).tolist():
+        ratios[i] = None
+    of = [f for f in found for _ in range(len(f.at))]
+    columns = {
+        "tenant": [names[i] for i in at[order].tolist()],
+        "resource": [of[i].name for i in order.tolist()],
+        "unit": [of[i].unit for i in order.tolist()],
+        "usual": np.concatenate([f.usual for f in found])[order].tolist(),
+        "now": np.concatenate([f.now for f in found])[order].tolist(),
+        "ratio": ratios,
+        "pool_share": np.concatenate([f.share for f in found])[order].tolist(),
+        "rose": rose[order].tolist(),
+    }
+    return tuple(rows_at_once(Rise, len(order), {}, columns))
 
 
 def _beyond_chance(
     buckets: Sequence[Bucket],
     baseline: Baseline,
     growth: Growth,
-    part: Part,
-    names: Sequence[str],
+    now: _Named,
+    was: _Named,
     present: Floats,
-    before: Part | None,
-) -> dict[str, npt.NDArray[np.bool_]]:
-    """By flow column: which of these tenants asked for or got more than chance explains; `present`
+    earlier: _Named | None,
+) -> dict[str, Bools]:
+    """By flow column: which of the tenants asked for or got more than chance explains; `present`
     is how long each of them was there."""
-    seen = part.observed_s
-    scale = _growths(buckets, baseline, growth, part, names)
+    seen = now.part.observed_s
+    scale = _growths(buckets, baseline, growth, now.part, now.names)
     longer = baseline.observed_s / present
 
     def usually(column: str, calm: Floats) -> Floats:
         rates = _or_anybodys(calm * longer)
-        if before is not None and before.observed_s:
-            rates = np.maximum(rates, np.nan_to_num(_by_name(before, names, column, False)))
+        if earlier is not None:
+            rates = np.maximum(rates, np.nan_to_num(earlier.column(column)))
         return rates * seen * scale
 
-    known = np.nan_to_num(_by_name(baseline.part, names, "offered_requests", False))
+    known = np.nan_to_num(was.column("offered_requests"))
     usual = usually("offered_requests", known)
-    now = np.nan_to_num(_by_name(part, names, "offered_requests", False)) * seen
+    came = np.nan_to_num(now.column("offered_requests")) * seen
     # The variance of what came and of what is usual, the one more that a count of none may be.
     spread = DEVIATIONS * np.sqrt((usual + 1.0) * (1.0 + seen / present))
-    out = {"offered_requests": (now - usual > spread) & (now > ROSE_REQUESTS * usual)}
+    out = {"offered_requests": (came - usual > spread) & (came > ROSE_REQUESTS * usual)}
     for column in ("offered_tokens", "service"):
-        asked = np.nan_to_num(_by_name(baseline.part, names, column, False))
-        was = usually(column, asked)
-        is_ = np.nan_to_num(_by_name(part, names, column, False)) * seen
+        asked = np.nan_to_num(was.column(column))
+        before = usually(column, asked)
+        is_ = np.nan_to_num(now.column(column)) * seen
         least = FROM_NOTHING * is_.sum()
         if known.sum() > 0:
             least = LENGTHS_VARY * spread * _lengths(known, asked, baseline.observed_s)
-        out[column] = (is_ >= ROSE * was) & (is_ - was > least)
+        out[column] = (is_ >= ROSE * before) & (is_ - before > least)
     return out
 
 
@@ -189,13 +238,22 @@ def _present_s(baseline: Baseline, names: Sequence[str]) -> Floats:
     return np.array([baseline.present_s.get(t, whole) for t in names], dtype=np.float64)
 
 
-def _by_name(part: Part, names: Sequence[str], column: str, level: bool) -> Floats:
-    """A column of these tenants: a second of observed time, or on average."""
-    values = part.means(column) if level else part.totals(column) / max(part.observed_s, 1e-300)
-    idle = 0.0 if part.observed_s else np.nan
-    at = [part.grid.place.get(t) for t in names]
-    return np.array([idle if i is None else values[i] for i in at], dtype=np.float64)
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A part's columns, of these tenants; `at` is where the grid has them, -1 where it has not."""
 
+    part: Part
+    names: Sequence[str]
+    at: Ints
 
-def _greatest_first(rise: Rise) -> tuple[bool, float, str]:
-    return (not rise.rose, -(rise.ratio if rise.ratio is not None else 1e9), rise.tenant)
+    @classmethod
+    def of(cls, part: Part, names: Sequence[str]) -> _Named:
+        place = part.grid.place
+        return cls(part, names, np.array([place.get(t, -1) for t in names], dtype=np.intp))
+
+    def column(self, name: str, level: bool = False) -> Floats:
+        """A second of observed time, or on average."""
+        part = self.part
+        values = part.means(name) if level else part.totals(name) / max(part.observed_s, 1e-300)
+        idle = 0.0 if part.observed_s else np.nan
+        return np.append(values, idle)[self.at]  # the last stands for those that are not there

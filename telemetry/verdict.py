@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from telemetry.attribution import Line
+from telemetry.attribution import Line, Reckoning
 from telemetry.baseline import Baseline
 from telemetry.case import Case, Victim, open_case
 from telemetry.deciding import (
@@ -104,11 +104,16 @@ class Verdict:
 
 
 def judge(
-    window: Window, baseline: Baseline | None = None, *, zone: tzinfo | None = None
+    window: Window,
+    baseline: Baseline | None = None,
+    *,
+    zone: tzinfo | None = None,
+    reckoned: Reckoning | None = None,
 ) -> Verdict:
-    """Judge a window. `baseline` may be one computed before (a live face keeps it for a while);
-    times in the sentences are in `zone`, None = the machine's."""
-    case = open_case(window, baseline)
+    """Judge a window. `baseline` may be one computed before (a live face keeps it for a while),
+    `reckoned` what was added up of the window; times in the sentences are in `zone`, None = the
+    machine's."""
+    case = open_case(window, baseline, reckoned)
     return judge_case(case, examine(case), zone=zone)
 
 

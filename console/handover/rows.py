@@ -42,7 +42,7 @@ def page_rows(page: str, scene: Scene) -> Rows | None:
         return None
     name = LISTS.get(page) or max(answers, key=lambda n: len(answers[n].rows))
     answer = answers.get(name)
-    return None if answer is None else Rows(answer.columns, answer.rows)
+    return None if answer is None else Rows(answer.columns, tuple(answer.rows))
 
 
 def tenant_rows(account: Account) -> Rows:

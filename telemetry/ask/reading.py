@@ -17,6 +17,7 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from telemetry.ask.in_columns import InColumns
 from telemetry.errors import QueryError
 from telemetry.instants import LAST_US, naive_utc, unix_seconds
 from telemetry.store import parts, sql
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 READ = "read."
 SQL = "sql"
+# Answers of a crowd's rows: they stay in columns from the database to whoever fills rows of them.
+IN_COLUMNS = frozenset({"console_matrix", "console_minutes", "console_minutes_all"})
 _COMMENT = re.compile(r"--[^\n]*")
 _AS_THEY_COME = frozenset({"bigint", "double", "varchar", "boolean", "integer", "hugeint"})
 _WORD = re.compile(r"[a-z_][a-z_0-9]*")
@@ -37,10 +40,11 @@ _CTRL_C = "Query interrupted"  # a RuntimeError: DuckDB swallows the KeyboardInt
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Rows of a query. Values are None, bool, int, float, str, or a tuple of ints."""
+    """Rows of a query. Values are None, bool, int, float, str, or a tuple of ints. Rows of
+    IN_COLUMNS may lie in columns."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    rows: tuple[tuple[Any, ...], ...] | InColumns
     partial: tuple[str, ...] = ()  # days and tables that could not be read: the answer lacks them
 
     def dicts(self) -> list[dict[str, Any]]:
@@ -96,7 +100,7 @@ def run(
         _check_names(name, query.parameters, parameters)
         text = query.text if over is None else over(query.text)
         answer = con.execute(text, {k: _clamp(k, v) for k, v in parameters.items()})
-        return _result(answer)
+        return _result(answer, name in IN_COLUMNS)
     except (duckdb.DataError, duckdb.ProgrammingError) as e:
         if name != SQL and parts.is_corrupt(e, Path()):
             raise  # of a file, not of what was asked
@@ -158,9 +162,14 @@ def _clamp(name: str, value: Any) -> Any:
     return min(max(float(value), 0.0), unix_seconds(LAST_US))
 
 
-def _result(answer: duckdb.DuckDBPyConnection) -> Result:
+def _result(answer: duckdb.DuckDBPyConnection, in_columns: bool = False) -> Result:
     described = answer.description or ()
     columns = tuple(d[0] for d in described)
+    if in_columns:
+        from telemetry.ask import arrays  # it brings NumPy: a first look does without
+
+        if arrays.KINDS.issuperset(d[1].id for d in described):
+            return Result(columns, arrays.fetched(answer))
     # Rows are many and wide, and most columns come as they are to be: look at the others only.
     others = [i for i, d in enumerate(described) if d[1].id not in _AS_THEY_COME]
     rows = answer.fetchall()

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 
-from telemetry.ask.reading import Result
+from telemetry.ask.reading import IN_COLUMNS, Result
 from telemetry.errors import (
     MalformedBatch,
     NotAllowed,
@@ -133,7 +133,8 @@ class StoreClient:
         """Ask a named query, or `read.<table>`. Raises QueryError when it is not one."""
 
         def ask(request: pb.QueryRequest, timeout: float, metadata: Any) -> Result:
-            return wire.result(self._query(request, timeout=timeout, metadata=metadata))
+            pieces = self._query(request, timeout=timeout, metadata=metadata)
+            return wire.result(pieces, name in IN_COLUMNS)
 
         # A question that brings its own limit is waited for a little longer than that.
         own = parameters.get("timeout_s")

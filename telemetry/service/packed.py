@@ -19,6 +19,12 @@ Plain = Callable[[pb.Value], Any]
 
 def pack(column: Sequence[Any], put: Put) -> pb.PackedColumn:
     """One column of at least one row. `put` sets a value, where the values are of several kinds."""
+    if not isinstance(column, list | tuple):
+        # Only here: where a column is an array NumPy is there, and a reader does without.
+        from telemetry.service.packed_arrays import pack_numbers
+
+        numbers = pack_numbers(column, put)
+        return numbers if numbers is not None else pack(list(column), put)
     made = pb.PackedColumn()
     kinds = set(map(type, column))
     if len(kinds) == 1 and _is_one(column):

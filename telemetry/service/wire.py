@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from telemetry.ask.in_columns import InColumns
 from telemetry.ask.reading import Result
 from telemetry.errors import QueryError
 from telemetry.proto import tenantscope_pb2 as pb
@@ -85,7 +87,7 @@ def messages(result: Result, columns: bool = False) -> Iterator[pb.QueryRows]:
         rows = result.rows[start : start + ROWS_A_MESSAGE]
         if columns and rows:
             piece.packed_rows = len(rows)
-            piece.packed.extend(packed.pack(c, _put) for c in zip(*rows, strict=True))
+            piece.packed.extend(packed.pack(c, _put) for c in _columns(rows))
             rows = ()
         for row in rows:
             add = piece.rows.add().values.add
@@ -94,15 +96,29 @@ def messages(result: Result, columns: bool = False) -> Iterator[pb.QueryRows]:
         yield piece
 
 
-def result(pieces: Iterator[pb.QueryRows]) -> Result:
-    """The inverse of `messages`."""
+def _columns(rows: Sequence[tuple[Any, ...]]) -> Iterable[Sequence[Any]]:
+    return rows.columns if isinstance(rows, InColumns) else zip(*rows, strict=True)
+
+
+def result(pieces: Iterator[pb.QueryRows], in_columns: bool = False) -> Result:
+    """The inverse of `messages`. `in_columns`: rows that came in columns are left there."""
     columns: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
     rows: list[tuple[Any, ...]] = []
+    parts: list[list[Sequence[Any]]] = []
+    count = 0
     for piece in pieces:
         columns = columns or tuple(piece.columns)
         partial = partial or tuple(piece.partial)
         rows.extend(tuple(plain(v) for v in row.values) for row in piece.rows)
         if n := piece.packed_rows:
-            rows.extend(zip(*(packed.unpack(c, n, plain) for c in piece.packed), strict=True))
+            unpacked = [packed.unpack(c, n, plain) for c in piece.packed]
+            if in_columns:
+                parts.append(unpacked)
+                count += n
+            else:
+                rows.extend(zip(*unpacked, strict=True))
+    if parts:  # then all of them are: who packs one piece packs every one
+        whole = [[*chain.from_iterable(some)] for some in zip(*parts, strict=True)]
+        return Result(columns, InColumns(whole, count), partial)
     return Result(columns, tuple(rows), partial)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console import listing
 from console.account import CHARGED, TenantNow, closing, others, top
 from console.judge import LiveJudge
 from console.lines import ASCII
@@ -296,3 +297,17 @@ def test_the_screen_reads_as_kept(name):
 
 def test_every_kept_screen_is_drawn():
     assert {p.stem for p in kept.FOLDER.glob("*.txt")} == set(kept.screens())
+
+
+def test_the_others_lines_are_added_up_once_a_picture_however_often_it_is_drawn(monkeypatch):
+    s = picture(made.incident(victims=[f"v{i}" for i in range(24)]))
+    first = overview_lines(s, 120, 24, LOOK)
+    assert sum("others (" in line.plain for line in first) == 2
+    added = []
+    monkeypatch.setattr(listing, "total", lambda values: added.append(len(values)))
+    monkeypatch.setattr(listing, "count", lambda values: added.append(len(values)))
+    again = overview_lines(s, 120, 24, LOOK)
+    own = max(len(t.minutes) for t in s.account.tenants)
+    assert 0 < max(added) <= 2 * own  # of a tenant with a line of its own, two columns at the most
+    others_of = [[x for x in lines if "others (" in x.plain] for lines in (first, again)]
+    assert others_of[0] == others_of[1]

@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import pytest
 
+from console import poller
 from console.detail import Ask, Asks, Detail
 from console.panels import Snapshot
-from console.poller import DETAIL_EVERY_S, Found, Now, Poller, Then, Trouble, pause_s
+from console.poller import (
+    DETAIL_EVERY_S,
+    FEW_OBJECTS,
+    Found,
+    Now,
+    Poller,
+    Then,
+    Trouble,
+    pause_s,
+)
 from tests.console import rows as made
 from tests.console.test_app import Answering, Mute
 from tests.console.test_overview import END, picture
@@ -134,3 +144,17 @@ def test_a_pages_questions_are_answered_once_and_again_after_a_while_or_a_refusa
 @pytest.mark.parametrize(("cost_s", "pause"), [(0.0, 1.0), (0.2, 1.0), (1.0, 4.0), (12.0, 48.0)])
 def test_a_crowd_makes_pictures_rarer_and_takes_a_fifth_of_a_core_at_most(cost_s, pause):
     assert pause_s(1.0, cost_s) == pause
+
+
+@pytest.mark.parametrize(
+    ("counts", "looked"),
+    [((10, 0, 0), []), ((FEW_OBJECTS + 1, 0, 0), [0]), ((FEW_OBJECTS + 1, 999, 0), [1])],
+)
+def test_cycles_are_looked_for_between_pictures_where_there_can_be_some(
+    monkeypatch, counts, looked
+):
+    collected: list[int] = []
+    monkeypatch.setattr(poller.gc, "get_count", lambda: counts)
+    monkeypatch.setattr(poller.gc, "collect", collected.append)
+    poller.tidy()
+    assert collected == looked

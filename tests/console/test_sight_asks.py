@@ -14,6 +14,7 @@ from console.rows import Rows
 from console.sight import LiveEdge, RecordEdge, Sight
 from telemetry.ask.reading import Result
 from telemetry.errors import StoreUnreachable
+from telemetry.pipeline.portions import portions
 from telemetry.service.process import StoreServer
 from telemetry.store.store import Store
 from tests.console import places
@@ -178,6 +179,46 @@ def test_only_the_buckets_that_moved_on_are_read_again():
     gatherer.now(END)
     [(start, _)] = source.bounds
     assert start == END - made.BUCKET_S
+
+
+def test_a_delivery_in_portions_is_read_once_when_it_is_whole():
+    """The engine's own row comes with the last of them: until then no tenant is asked for."""
+    rows = made.incident()
+    last = END - made.BUCKET_S
+    source = Bounds(_but(rows, last))
+    gatherer = Gatherer(source, Clock())
+    gatherer.now(last)
+    source.bounds.clear()
+    batch, _ = places.batches(_only(rows, last))
+    parts = list(portions(batch, most_bytes=1))
+    assert len(parts) > 3
+    for part in parts:
+        assert not source.bounds
+        metrics, logs = places.encode(replace(part, seq=2))
+        source.source.feed([metrics], [logs] if logs else ())
+        gatherer.now(END - 1.0)
+    assert len(source.bounds) == 1
+    gatherer.now(END - 0.5)
+    assert len(source.bounds) == 1
+
+
+def _but(rows: Rows, start: float) -> Rows:
+    """Without what is of one bucket."""
+    return replace(
+        rows,
+        tenants=tuple(r for r in rows.tenants if r.bucket_start != start),
+        engines=tuple(r for r in rows.engines if r.bucket_start != start),
+        interference=tuple(r for r in rows.interference if r.bucket_start != start),
+    )
+
+
+def _only(rows: Rows, start: float) -> Rows:
+    """That bucket's minutes alone."""
+    return Rows(
+        tenants=tuple(r for r in rows.tenants if r.bucket_start == start),
+        engines=tuple(r for r in rows.engines if r.bucket_start == start),
+        interference=tuple(r for r in rows.interference if r.bucket_start == start),
+    )
 
 
 class Bounds(Counting):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from telemetry import kept_buckets
 from telemetry.kept_buckets import KeptBuckets
+from telemetry.records import TenantMinute
 from telemetry.verdict import judge
 from telemetry.window import Window, window_of
 from tests.console import rows as made
@@ -94,3 +95,18 @@ def test_the_verdict_is_the_same_over_kept_buckets():
             judge(kept.window(*bounds, **rows)).sentences
             == judge(window_of(*bounds, **rows)).sentences
         )
+
+
+def test_rows_read_again_and_found_equal_are_compared_once(monkeypatch):
+    kept, bounds = KeptBuckets(), ("main", made.T0, made.T0 + 60.0)
+    before = kept.window(*bounds, **given_rows({0, 1}, None))
+    again = {k: tuple(replace(r) for r in rows) for k, rows in given_rows({0, 1}, None).items()}
+    same = kept.window(*bounds, **again)
+    assert [a is b for a, b in zip(before.buckets, same.buckets, strict=True)] == [True, True]
+
+    def compared(self, other):
+        raise AssertionError("values were compared again")
+
+    monkeypatch.setattr(TenantMinute, "__eq__", compared)
+    third = kept.window(*bounds, **again)
+    assert [a is b for a, b in zip(before.buckets, third.buckets, strict=True)] == [True, True]
