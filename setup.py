@@ -2,16 +2,16 @@
 
 One plain shared library with a C interface (no Python or torch headers), made of every
 `kernels/csrc/*.cpp`: `kernels/libtenantscope.so`. A file's name says which instructions it may use:
-`*_avx2.cpp` and the like are compiled with their own flags, on x86-64 only, and entered only where
-the CPU has them. Everything else of the package is declared in pyproject.toml.
+`*_avx2.cpp` and the like are compiled with their own flags, for their kind of CPU only, and entered
+only where the CPU has them. Everything else of the package is declared in pyproject.toml.
 
-In a checkout: `python setup.py build_ext --inplace`. CXX names another compiler.
+In a checkout: `python setup.py build_ext --inplace`. CXX names another compiler, which
+may be one for another kind of machine.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,30 +33,34 @@ FLAGS = [
 _AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 _AVX512 = [*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 ISA_FLAGS = {
-    "avx2": _AVX2,
-    "avx512": _AVX512,
-    "amx": [*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"],
+    "x86_64": {
+        "avx2": _AVX2,
+        "avx512": _AVX512,
+        "amx": [*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"],
+    },
+    "aarch64": {"neonbf16": ["-march=armv8.2-a+bf16"]},
 }
+_ALSO_CALLED = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def isa_of(source: Path) -> str | None:
     """The instruction set a file is written for, by its suffix; None is any CPU."""
     suffix = source.stem.rpartition("_")[2]
-    return suffix if suffix in ISA_FLAGS else None
+    return suffix if any(suffix in flags for flags in ISA_FLAGS.values()) else None
 
 
 def build_library(target: Path, scratch: Path, sources: Path = SOURCES) -> None:
     """Compile and link all sources into `target`, put there whole: a process that has the old
     library mapped keeps it. Raises CompileError with the compiler's own words."""
     compiler = os.environ.get("CXX", "c++").split()
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    files = [f for f in sorted(sources.glob("*.cpp")) if x86 or isa_of(f) is None]
+    flags = ISA_FLAGS.get(_machine_of(compiler), {})
+    files = [f for f in sorted(sources.glob("*.cpp")) if (isa_of(f) or "") in {"", *flags}]
     scratch.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def compiled(source: Path) -> str:
         made = scratch / f"{source.stem}.o"
-        extra = ISA_FLAGS.get(isa_of(source) or "", [])
+        extra = flags.get(isa_of(source) or "", [])
         _run([*compiler, *FLAGS, *extra, "-c", str(source), "-o", str(made)])
         return str(made)
 
@@ -69,13 +73,20 @@ def build_library(target: Path, scratch: Path, sources: Path = SOURCES) -> None:
     whole.replace(target)
 
 
-def _run(command: list[str]) -> None:
+def _machine_of(compiler: list[str]) -> str:
+    """What the compiler compiles for, as `uname -m` has it."""
+    name = _run([*compiler, "-dumpmachine"]).partition("-")[0].strip()
+    return _ALSO_CALLED.get(name, name)
+
+
+def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as e:
         raise CompileError(f"{command[0]} cannot be run ({e.strerror})") from None
     if done.returncode:
         raise CompileError(f"{' '.join(command)}\n{done.stderr[-4000:]}")
+    return done.stdout
 
 
 class BuildKernels(build_ext):

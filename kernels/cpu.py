@@ -1,7 +1,8 @@
 """Finds and loads the native CPU kernels, or says why they are absent. Holds no kernel.
 
 TENANTSCOPE_NATIVE=0 turns them off; a path there is loaded instead of the installed library.
-TENANTSCOPE_ISA=plain, avx2, avx512 or amx holds them to that instruction set or below.
+TENANTSCOPE_ISA=plain, avx2, avx512, amx, neon or neonbf16 holds them to that instruction set, or to
+the nearest below that this kind of CPU has.
 """
 
 from __future__ import annotations
@@ -29,12 +30,25 @@ DTYPES: Mapping[torch.dtype, int] = {torch.float32: 0, torch.bfloat16: 1, torch.
 
 
 class Isa(enum.IntEnum):
-    """Instruction sets, each with those below it (TsIsa of csrc/common.h)."""
+    """Instruction sets (TsIsa of csrc/common.h), each with those below it that its CPUs have."""
 
     PLAIN = 0
     AVX2 = 1
     AVX512 = 2
     AMX = 3
+    NEON = 16
+    NEONBF16 = 17
+
+
+def kind_of(isa: Isa) -> tuple[Isa, ...]:
+    """The sets of that kind of CPU, the lowest first. On AArch64 nothing is below NEON."""
+    return tuple(other for other in Isa if (other >= Isa.NEON) == (isa >= Isa.NEON))
+
+
+def held(best: Isa, limit: Isa) -> Isa:
+    """The highest set of a CPU whose best is `best` that is not above `limit`, or its lowest."""
+    kind = kind_of(best)
+    return max((isa for isa in kind if isa <= min(best, limit)), default=kind[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +110,7 @@ def find(environ: Mapping[str, str]) -> Native | Absent:
     if limit is None:
         names = ", ".join(Isa.__members__).lower()
         return Absent(f"TENANTSCOPE_ISA={name!r} is none of {names}")
-    return Native(functions, min(limit, best))
+    return Native(functions, held(best, limit))
 
 
 def _ends_in_file(start: bytes, size: int) -> bool:

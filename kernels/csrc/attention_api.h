@@ -52,7 +52,8 @@ struct TsGated {
     int64_t rows, width, threads;
 };
 
-// The kernels of one instruction set; arrays are by TsDtype. Tiles have those of bf16 alone.
+// The kernels of one instruction set; arrays are by TsDtype. Those made for
+// bf16 (AMX, NEONBF16) have no others.
 struct TsKernels {
     int64_t (*scratch_bytes)(const TsArena &, const TsPaged &);
     void (*attend[3])(const TsArena &, const TsPaged &, const TsAttend &);
@@ -60,4 +61,5 @@ struct TsKernels {
     void (*gated[3])(const TsGated &);
 };
 
-extern const TsKernels ts_kernels_plain, ts_kernels_avx2, ts_kernels_avx512, ts_kernels_amx;
+extern const TsKernels ts_kernels_plain, ts_kernels_avx2, ts_kernels_avx512, ts_kernels_amx,
+    ts_kernels_neonbf16;

@@ -6,11 +6,33 @@
 #include <omp.h>
 
 #include "attention_prefill.h"
+// Where bf16 has products of its own, a file computes in that alone.
 #if defined(__AMX_BF16__)
+#define TS_BF16_ALONE
 #include "attention_tiles.h"
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define TS_BF16_ALONE
+#include "attention_bfmmla.h"
 #endif
 
 namespace {
+
+// The products of prefill for a dtype.
+template <class T>
+struct Products {
+    using Of = Floats<T>;
+};
+#if defined(__AMX_BF16__)
+template <>
+struct Products<bf16> {
+    using Of = Tiles;
+};
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+template <>
+struct Products<bf16> {
+    using Of = Fours;
+};
+#endif
 
 // A decode chunk (keys from .. to of the one query, KV heads first .. stop; `partial` is where its
 // states go, null: of this thread, to be answered at once), or a prefill block (queries from .. to,
@@ -41,10 +63,8 @@ inline int64_t thread_bytes(const TsArena &a) {
     // A chunk beyond any length has the largest block.
     const int64_t block = block_queries(a, INT64_MAX);
     int64_t most = Room<Floats<float>>(a, block).end;
-#if defined(__AMX_BF16__)
-    const int64_t tiles = Room<Tiles>(a, block).end;
-    most = tiles > most ? tiles : most;
-#endif
+    const int64_t own = Room<Products<bf16>::Of>(a, block).end;
+    most = own > most ? own : most;
     const int64_t decode = rounded_up(4 * decode_floats(a), 64);
     // A page apart: threads must not write to each other's lines.
     return rounded_up(decode > most ? decode : most, 4096);
@@ -178,19 +198,6 @@ void prefill_task(const TsArena &a, const TsPaged &rows, const TsAttend &job, co
 }
 
 template <class T>
-struct Products {
-    using Of = Floats<T>;
-    static constexpr bool tiles = false;
-};
-#if defined(__AMX_BF16__)
-template <>
-struct Products<bf16> {
-    using Of = Tiles;
-    static constexpr bool tiles = true;
-};
-#endif
-
-template <class T>
 void attend(const TsArena &a, const TsPaged &rows, const TsAttend &job) {
     using P = typename Products<T>::Of;
     const Plan plan = plan_step(a, rows, true);
@@ -202,10 +209,8 @@ void attend(const TsArena &a, const TsPaged &rows, const TsAttend &job) {
         char *room = rows.scratch + plan.thread_at + omp_get_thread_num() * plan.thread_bytes;
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < count; ++row) turn_row<T>(a, rows, job, row);
-#if defined(__AMX_BF16__)
         char saved[64];
-        if (Products<T>::tiles && plan.blocks) Tiles::begin(saved);
-#endif
+        if (plan.blocks) P::begin(saved);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < plan.tasks; ++i) {
             if (i < plan.blocks) {
@@ -216,9 +221,7 @@ void attend(const TsArena &a, const TsPaged &rows, const TsAttend &job) {
                 decode_task<T>(a, rows, job, tasks[i], room);
             }
         }
-#if defined(__AMX_BF16__)
-        if (Products<T>::tiles && plan.blocks) Tiles::end(saved);
-#endif
+        if (plan.blocks) P::end(saved);
         if (plan.merges) {
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < plan.merges; ++i)
@@ -234,7 +237,7 @@ int64_t scratch_bytes(const TsArena &a, const TsPaged &rows) {
 }
 
 // What a file of one instruction set exports.
-#if defined(__AMX_BF16__)
+#if defined(TS_BF16_ALONE)
 #define TS_KERNELS \
     { scratch_bytes, {nullptr, attend<bf16>}, {nullptr, normed<bf16>}, {nullptr, gated<bf16>} }
 #else

@@ -64,6 +64,7 @@ __attribute__((noinline)) void block_of_keys(const typename Dots<T>::Query *q,
         total[g] = total[g] + s[g];
     }
     const T *value[W];
+#pragma GCC unroll 1
     for (int k = 0; k < n; ++k) value[k] = key[k] + to_value;
     Dots<T>::template weighted<G>(s, value, n, dim, o);
 }

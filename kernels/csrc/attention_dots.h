@@ -64,6 +64,7 @@ struct Dots {
         vf sum[G][D];
         for (int g = 0; g < G; ++g)
             for (int d = 0; d < D; ++d) sum[g][d] = load(o + g * step + at + d * W);
+#pragma GCC unroll 1
         for (int k = 0; k < n; ++k) {
             for (int d = 0; d < D; ++d) {
                 const T *from = value[k] + at + d * W;
@@ -142,6 +143,7 @@ struct Dots<bf16> {
         vf sum[G][2 * D];
         for (int g = 0; g < G; ++g)
             for (int d = 0; d < 2 * D; ++d) sum[g][d] = load(o + g * step + at + d * W);
+#pragma GCC unroll 1
         for (int k = 0; k < n; k += 2) {
             for (int d = 0; d < D; ++d) {
                 const int64_t i = at + 32 * d;
@@ -175,3 +177,7 @@ struct Dots<bf16> {
 #endif
 
 }  // namespace
+
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include "attention_bfdot.h"
+#endif

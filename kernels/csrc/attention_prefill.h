@@ -25,14 +25,14 @@ inline int64_t block_queries(const TsArena &a, int64_t count) {
     return count < 4 * most && most > ABREAST ? most / 2 : most;
 }
 
-// C [rows, n] = (add ? C : 0) + A [rows, depth] · B [depth, n], one fused multiply-add after
+// C [rows, n] = (ADD ? C : 0) + A [rows, depth] · B [depth, n], one fused multiply-add after
 // another over depth: a row's bits do not depend on how many rows are computed with it.
-template <int R, int N>
+template <bool ADD, int R, int N>
 inline void product(const float *a, int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc,
-                    int64_t depth, bool add) {
+                    int64_t depth) {
     vf s[R][N];
     for (int r = 0; r < R; ++r)
-        for (int n = 0; n < N; ++n) s[r][n] = add ? load(c + r * ldc + n * W) : set(0.0f);
+        for (int n = 0; n < N; ++n) s[r][n] = ADD ? load(c + r * ldc + n * W) : set(0.0f);
     for (int64_t k = 0; k < depth; ++k) {
         vf v[N];
         for (int n = 0; n < N; ++n) v[n] = load(b + k * ldb + n * W);
@@ -46,30 +46,35 @@ inline void product(const float *a, int64_t lda, const float *b, int64_t ldb, fl
 }
 
 // As many columns as keep 4 rows of sums in registers.
-constexpr int COLUMNS = W == 16 ? 4 : 2;
+constexpr int COLUMNS = REGISTERS / 8;
 
-template <int N>
+template <bool ADD, int N>
 inline void product_rows(int64_t rows, const float *a, int64_t lda, const float *b, int64_t ldb,
-                         float *c, int64_t ldc, int64_t depth, bool add) {
+                         float *c, int64_t ldc, int64_t depth) {
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4)
-        product<4, N>(a + r * lda, lda, b, ldb, c + r * ldc, ldc, depth, add);
-    for (; r < rows; ++r) product<1, N>(a + r * lda, lda, b, ldb, c + r * ldc, ldc, depth, add);
+        product<ADD, 4, N>(a + r * lda, lda, b, ldb, c + r * ldc, ldc, depth);
+    for (; r < rows; ++r) product<ADD, 1, N>(a + r * lda, lda, b, ldb, c + r * ldc, ldc, depth);
 }
 
-// n is a multiple of W.
-inline void matrix_product(int64_t rows, const float *a, int64_t lda, const float *b, int64_t ldb,
-                           float *c, int64_t ldc, int64_t n, int64_t depth, bool add) {
+// n is a multiple of W. Shared by all dtypes, so never inlined.
+template <bool ADD>
+__attribute__((noinline)) void matrix_product(int64_t rows, const float *a, int64_t lda,
+                                              const float *b, int64_t ldb, float *c, int64_t ldc,
+                                              int64_t n, int64_t depth) {
     int64_t i = 0;
     for (; i + COLUMNS * W <= n; i += COLUMNS * W)
-        product_rows<COLUMNS>(rows, a, lda, b + i, ldb, c + i, ldc, depth, add);
-    for (; i < n; i += W) product_rows<1>(rows, a, lda, b + i, ldb, c + i, ldc, depth, add);
+        product_rows<ADD, COLUMNS>(rows, a, lda, b + i, ldb, c + i, ldc, depth);
+    for (; i < n; i += W) product_rows<ADD, 1>(rows, a, lda, b + i, ldb, c + i, ldc, depth);
 }
 
 // The products of a task in float32. Layouts: queries [ABREAST, dim], keys [dim, BLOCK_KEYS],
 // values [BLOCK_KEYS, value_width], weights [ABREAST, BLOCK_KEYS].
 template <class T>
 struct Floats {
+    static void begin(char *) {}
+    static void end(const char *) {}
+
     static int64_t query_width(int64_t dim) { return dim; }
     static int64_t value_width(int64_t dim) { return rounded_up(dim, W); }
     using Query = float;
@@ -102,16 +107,16 @@ struct Floats {
         }
     }
     static void scores(int64_t rows, const float *q, int64_t dim, const char *keys, float *s) {
-        matrix_product(rows, q, dim, reinterpret_cast<const float *>(keys), BLOCK_KEYS, s,
-                       BLOCK_KEYS, BLOCK_KEYS, dim, false);
+        matrix_product<false>(rows, q, dim, reinterpret_cast<const float *>(keys), BLOCK_KEYS, s,
+                              BLOCK_KEYS, BLOCK_KEYS, dim);
     }
     // Weights stay where the scores were.
     static void keep_weight(float *at, vf weight, char *) { store(at, weight); }
     static void weighted(int64_t rows, const float *s, const char *, const char *values,
                          int64_t dim, float *o) {
         const int64_t width = value_width(dim);
-        matrix_product(rows, s, BLOCK_KEYS, reinterpret_cast<const float *>(values), width, o,
-                       width, width, BLOCK_KEYS, true);
+        matrix_product<true>(rows, s, BLOCK_KEYS, reinterpret_cast<const float *>(values), width,
+                             o, width, width, BLOCK_KEYS);
     }
 };
 

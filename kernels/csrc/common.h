@@ -13,12 +13,16 @@
 // Raised with every change of an exported function or struct; kernels/cpu.py holds the same number.
 #define TS_ABI 1
 
-// Each level includes those below it.
+// Of one kind of CPU, each level includes those below it. What a file without a suffix, or one named
+// _plain, is compiled for is the compiler's default: SSE2; NEON, which every AArch64 CPU has; or
+// whatever else. kernels/cpu.py has the same numbers.
 enum TsIsa {
-    TS_PLAIN = 0,   // whatever the compiler's default is: SSE2, NEON
-    TS_AVX2 = 1,    // with FMA and F16C
-    TS_AVX512 = 2,  // F, BW, DQ, VL
-    TS_AMX = 3,     // tiles of bf16, with AVX512_BF16
+    TS_PLAIN = 0,
+    TS_AVX2 = 1,       // with FMA and F16C
+    TS_AVX512 = 2,     // F, BW, DQ, VL
+    TS_AMX = 3,        // tiles of bf16, with AVX512_BF16
+    TS_NEON = 16,      // plain, on AArch64
+    TS_NEONBF16 = 17,  // with BFDOT and BFMMLA
 };
 
 // kernels/cpu.py has the same numbers.

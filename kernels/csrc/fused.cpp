@@ -6,6 +6,8 @@ static const TsKernels &kernels(int64_t isa, int64_t dtype) {
     if (isa >= TS_AMX && dtype == TS_BF16) return ts_kernels_amx;
     if (isa >= TS_AVX512) return ts_kernels_avx512;
     if (isa >= TS_AVX2) return ts_kernels_avx2;
+#elif defined(__aarch64__)
+    if (isa >= TS_NEONBF16 && dtype == TS_BF16) return ts_kernels_neonbf16;
 #endif
     (void)isa, (void)dtype;
     return ts_kernels_plain;

@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t ALONE_BELOW = 8192;
 
 template <class T>
-void normed_row(float *x, const T *added, const float *weight, int64_t width, float eps, T *out) {
+__attribute__((noinline)) void normed_row(float *x, const T *added, const float *weight,
+                                          int64_t width, float eps, T *out) {
     vf squares = set(0.0f);
     over(width, [&](int64_t i, int n) {
         vf v = take(x + i, n);
@@ -46,14 +47,18 @@ void normed(const TsNormed& a) {
 }
 
 template <class T>
+__attribute__((noinline)) void gated_row(const T *gate, int64_t width, T *out) {
+    over(width, [&](int64_t i, int n) {
+        put(out + i, Weight<T>::gated(take(gate + i, n), take(gate + width + i, n)), n);
+    });
+}
+
+template <class T>
 void gated(const TsGated& a) {
     const int64_t width = a.width;
     const auto row = [&](int64_t t) {
-        const T *gate = static_cast<const T*>(a.gate_up) + t * 2 * width;
-        T *out = static_cast<T*>(a.out) + t * width;
-        over(width, [&](int64_t i, int n) {
-            put(out + i, Weight<T>::gated(take(gate + i, n), take(gate + width + i, n)), n);
-        });
+        gated_row(static_cast<const T*>(a.gate_up) + t * 2 * width, width,
+                  static_cast<T*>(a.out) + t * width);
     };
     if (a.threads < 2 || a.rows * width < ALONE_BELOW) {
         for (int64_t t = 0; t < a.rows; ++t) row(t);

@@ -8,11 +8,7 @@
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int MOST = 4;  // rows of w at a time: 16 sums, of 32 registers
-#else
-constexpr int MOST = 2;
-#endif
+constexpr int MOST = REGISTERS / 8;  // rows of w at a time: sums take half the registers
 
 static inline int64_t whole(int64_t width) { return (width + 2 * W - 1) / (2 * W) * (2 * W); }
 
@@ -36,19 +32,21 @@ static inline void dots(const typename Row<D>::T *w, const float *x, int64_t wid
                         int64_t stride) {
     const int64_t step = whole(width);
     vf sums[V][R] = {};
-    for (int64_t k = 0; k < width; k += 2 * W) {
-        vf lo[V], hi[V];
-        for (int v = 0; v < V; v++) {
-            const typename Row<D>::T *at = w + v * width + k;
-            if (k + 2 * W <= width)
-                Row<D>::load(at, lo[v], hi[v]);
-            else
-                load_first<D>(at, width - k, lo[v], hi[v]);
-        }
+    const auto add = [&](int64_t k, const vf *lo, const vf *hi) {
         for (int r = 0; r < R; r++) {
             const vf first = read<vf>(x + r * step + k), second = read<vf>(x + r * step + k + W);
             for (int v = 0; v < V; v++) sums[v][r] = fma(hi[v], second, fma(lo[v], first, sums[v][r]));
         }
+    };
+    vf lo[V], hi[V];
+    int64_t k = 0;
+    for (; k + 2 * W <= width; k += 2 * W) {
+        for (int v = 0; v < V; v++) Row<D>::load(w + v * width + k, lo[v], hi[v]);
+        add(k, lo, hi);
+    }
+    if (k < width) {
+        for (int v = 0; v < V; v++) load_first<D>(w + v * width + k, width - k, lo[v], hi[v]);
+        add(k, lo, hi);
     }
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) out[r * stride + v] = sum(sums[v][r]);
@@ -86,7 +84,7 @@ static void head_of(const TsHead &h) {
 
 static inline void head_of_dtype(const TsHead &h) {
     if (h.dtype == TS_BF16) return head_of<TS_BF16>(h);
-#if defined(__F16C__)
+#if defined(TS_HAS_F16)
     if (h.dtype == TS_FP16) return head_of<TS_FP16>(h);
 #endif
 }

@@ -7,6 +7,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 TS_API int ts_abi() { return TS_ABI; }
@@ -49,6 +51,12 @@ TS_API int ts_best_isa() {
         return TS_AVX2;
     if (!cpu_has_bf16() || !cpu_has_tiles() || !may_use_tiles()) return TS_AVX512;
     return TS_AMX;
+#elif defined(__aarch64__)
+#if defined(__linux__)
+    const unsigned long bf16 = 1ul << 14;  // HWCAP2_BF16, which older headers do not name
+    if (getauxval(AT_HWCAP2) & bf16) return TS_NEONBF16;
+#endif
+    return TS_NEON;
 #else
     return TS_PLAIN;
 #endif

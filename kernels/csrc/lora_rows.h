@@ -10,11 +10,7 @@
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int DOTS = 16, MOST_ROWS = 4;  // accumulators of 32 registers
-#else
-constexpr int DOTS = 8, MOST_ROWS = 2;  // accumulators of 16 registers
-#endif
+constexpr int DOTS = REGISTERS / 2, MOST_ROWS = REGISTERS / 8;  // accumulators: half of them
 constexpr int RANK_STEP = 4, COLUMN_STEP = 64;  // where threads may part
 // Reading a weight costs as much as using it for about so many rows.
 constexpr int64_t READ_COST = 16;
@@ -154,8 +150,15 @@ static void expand_rows(const float *const *t, const TsPair &pair, El<D> *const 
     if (c < to) expand_rest<D, R>(t, pair, y, c, to - c);
 }
 
+// What a thread does at a time: ranks (or columns, or rows) from .. to of an entry x module. The
+// next one is told for its weights' sake; an empty one asks for nothing.
+struct Unit {
+    const TsEntry *e;
+    const TsPair *p;
+    int64_t m, from, to;
+};
+
 // One thread's view of a call.
-template <int D>
 struct Share {
     const TsStep &step;
     const TsGroup &group;
@@ -168,8 +171,8 @@ struct Share {
         return ((const TsPair *)e.pairs)[layer * step.modules + m.index];
     }
     const int64_t *numbers(const TsEntry &e) const { return (const int64_t *)step.rows + e.first; }
-    const El<D> *x(int64_t row) const { return (const El<D> *)(rows.x + row * rows.x_stride); }
-    El<D> *y(int64_t row) const { return (El<D> *)(rows.y + row * rows.y_stride); }
+    const char *x(int64_t row) const { return rows.x + row * rows.x_stride; }
+    char *y(int64_t row) const { return rows.y + row * rows.y_stride; }
     float *t(const TsEntry &e, int64_t m) const {
         return (float *)step.t + e.t + m * e.count * e.t_width;
     }
@@ -177,102 +180,15 @@ struct Share {
         return p.rank * width * (READ_COST + (e.tall ? e.count / TILE_GAIN : e.count));
     }
 
-    // What a thread does at a time: ranks (or columns, or rows) from .. to of an entry x module. The
-    // next one is told for its weights' sake; an empty one asks for nothing.
-    struct Unit {
-        const TsEntry *e;
-        const TsPair *p;
-        int64_t m, from, to;
-    };
-
-    void shrink(const Unit &now, const Unit &next) const {
-        const TsEntry &e = *now.e;
-        const TsPair &p = *now.p;
-        const int64_t m = now.m, from = now.from, to = now.to;
-        if (e.tall) {
-#if defined(TS_TILES)
-            tall_shrink(p, group.width, e.count, from, to, (const char *)x(numbers(e)[0]),
-                        rows.x_stride, (char *)t(e, m), e.t_width, packed);
-#endif
-            return;
-        }
-        const int64_t *number = numbers(e);
-        float *first = t(e, m);
-        for (int64_t j = from; j < to; j += DOTS) {
-            const El<D> *a[DOTS], *ahead[DOTS];
-            for (int i = 0; i < DOTS; i++) {
-                a[i] = (const El<D> *)row_of(p.a, j + i < to ? j + i : to - 1);
-                const int64_t after = j + DOTS + i, other = next.from + i;
-                if (after < to)
-                    ahead[i] = (const El<D> *)row_of(p.a, after);
-                else
-                    ahead[i] = other < next.to ? (const El<D> *)row_of(next.p->a, other) : a[i];
-            }
-            const int64_t ranks = to - j < DOTS ? to - j : DOTS;
-            for (int64_t i = 0; i < e.count;) {
-                const El<D> *some[MOST_ROWS];
-                float *out[MOST_ROWS];
-                const int64_t left = e.count - i;
-                const int n = left >= MOST_ROWS ? MOST_ROWS : left >= 2 ? 2 : 1;
-                for (int r = 0; r < n; r++) {
-                    some[r] = x(number[i + r]);
-                    out[r] = first + (i + r) * e.t_width + j;
-                }
-                if (n == MOST_ROWS)
-                    shrink_rows<D, MOST_ROWS>(some, a, ahead, ranks, group.width, out);
-                else if (n == 2)
-                    shrink_rows<D, 2>(some, a, ahead, ranks, group.width, out);
-                else
-                    shrink_rows<D, 1>(some, a, ahead, ranks, group.width, out);
-                i += n;
-            }
-        }
-    }
-
-    void expand(const Unit &now, const Unit &next) const {
-        const TsEntry &e = *now.e;
-        const TsPair &p = *now.p;
-        const int64_t m = now.m, from = now.from, to = now.to;
-        const Ahead ahead = {next.p ? &next.p->bt : nullptr, next.p ? next.p->rank : 0, next.from};
-        const TsModule &module = group.modules[m];
-        if (e.tall) {
-#if defined(TS_TILES)
-            tall_expand(p, module.out, e.count, from, to,
-                        (char *)(y(numbers(e)[0]) + module.first), rows.y_stride,
-                        (const char *)t(e, m), e.t_width, packed);
-#endif
-            return;
-        }
-        const int64_t *number = numbers(e);
-        const float *first = t(e, m);
-        for (int64_t i = 0; i < e.count;) {
-            const float *some[MOST_ROWS];
-            El<D> *out[MOST_ROWS];
-            const int64_t left = e.count - i;
-            const int n = left >= MOST_ROWS ? MOST_ROWS : left >= 2 ? 2 : 1;
-            for (int r = 0; r < n; r++) {
-                some[r] = first + (i + r) * e.t_width;
-                out[r] = y(number[i + r]) + module.first;
-            }
-            if (n == MOST_ROWS)
-                expand_rows<D, MOST_ROWS>(some, p, out, from, to, ahead);
-            else if (n == 2)
-                expand_rows<D, 2>(some, p, out, from, to, ahead);
-            else
-                expand_rows<D, 1>(some, p, out, from, to, ahead);
-            i += n;
-        }
-    }
-
     // This thread's part of all entries x modules, cut by cost: of shrink at ranks, of expand at
     // columns, of tall entries at rows. The next thread begins exactly where this one ends.
-    template <bool EXPAND>
-    void part(int me, int threads) const {
+    void part(bool expands, void (*run)(const Share &, const Unit &, const Unit &), int me,
+              int threads) const {
         int64_t total = 0;
         for (int64_t i = 0; i < step.count; i++)
             for (int64_t m = 0; m < group.count; m++) {
                 const TsPair &p = pair(entry(i), group.modules[m]);
-                total += cost(entry(i), p, EXPAND ? group.modules[m].out : group.width);
+                total += cost(entry(i), p, expands ? group.modules[m].out : group.width);
             }
         const int64_t lo = total * me / threads, hi = total * (me + 1) / threads;
         int64_t at = 0;
@@ -282,27 +198,22 @@ struct Share {
             for (int64_t m = 0; m < group.count && at < hi; m++) {
                 const TsPair &p = pair(e, group.modules[m]);
                 const int64_t out = group.modules[m].out;
-                const int64_t price = cost(e, p, EXPAND ? out : group.width);
+                const int64_t price = cost(e, p, expands ? out : group.width);
                 if (price && at + price > lo) {
-                    const int64_t size = e.tall ? e.count : EXPAND ? out : p.rank;
-                    const int64_t step_by = e.tall ? 16 : EXPAND ? COLUMN_STEP : RANK_STEP;
+                    const int64_t size = e.tall ? e.count : expands ? out : p.rank;
+                    const int64_t step_by = e.tall ? 16 : expands ? COLUMN_STEP : RANK_STEP;
                     const int64_t from = cut(lo - at, price, size, step_by);
                     const int64_t to = cut(hi - at, price, size, step_by);
                     if (from < to) {
                         const Unit next = {&e, &p, m, from, to};
-                        run<EXPAND>(now, e.tall ? Unit{} : next);
+                        if (now.e) run(*this, now, e.tall ? Unit{} : next);
                         now = next;
                     }
                 }
                 at += price;
             }
         }
-        run<EXPAND>(now, Unit{});
-    }
-
-    template <bool EXPAND>
-    void run(const Unit &now, const Unit &next) const {
-        if (now.e) EXPAND ? expand(now, next) : shrink(now, next);
+        if (now.e) run(*this, now, Unit{});
     }
 
     static int64_t cut(int64_t share, int64_t price, int64_t size, int64_t step_by) {
@@ -313,32 +224,111 @@ struct Share {
 };
 
 template <int D>
-static void lora(const TsStep &step, const TsGroup &group, int64_t layer, const TsRows &rows) {
-#pragma omp parallel num_threads((int)step.threads)
-    {
-        const int me = omp_get_thread_num(), threads = omp_get_num_threads();
-        const Share<D> share = {step, group, rows, layer,
-                                (char *)step.packed + me * step.packed_bytes};
+static void shrink(const Share &share, const Unit &now, const Unit &next) {
+    const TsEntry &e = *now.e;
+    const TsPair &p = *now.p;
+    const int64_t m = now.m, from = now.from, to = now.to;
+    if (e.tall) {
 #if defined(TS_TILES)
-        char saved[64];
-        if (step.packed) tiles_begin(saved);
+        tall_shrink(p, share.group.width, e.count, from, to, share.x(share.numbers(e)[0]),
+                    share.rows.x_stride, (char *)share.t(e, m), e.t_width, share.packed);
 #endif
-        share.template part<false>(me, threads);
-#pragma omp barrier
-        share.template part<true>(me, threads);
+        return;
+    }
+    const int64_t *number = share.numbers(e);
+    float *first = share.t(e, m);
+    for (int64_t j = from; j < to; j += DOTS) {
+        const El<D> *a[DOTS], *ahead[DOTS];
+        for (int i = 0; i < DOTS; i++) {
+            a[i] = (const El<D> *)row_of(p.a, j + i < to ? j + i : to - 1);
+            const int64_t after = j + DOTS + i, other = next.from + i;
+            if (after < to)
+                ahead[i] = (const El<D> *)row_of(p.a, after);
+            else
+                ahead[i] = other < next.to ? (const El<D> *)row_of(next.p->a, other) : a[i];
+        }
+        const int64_t ranks = to - j < DOTS ? to - j : DOTS;
+        for (int64_t i = 0; i < e.count;) {
+            const El<D> *some[MOST_ROWS];
+            float *out[MOST_ROWS];
+            const int64_t left = e.count - i;
+            const int n = left >= MOST_ROWS ? MOST_ROWS : left >= 2 ? 2 : 1;
+            for (int r = 0; r < n; r++) {
+                some[r] = (const El<D> *)share.x(number[i + r]);
+                out[r] = first + (i + r) * e.t_width + j;
+            }
+            if (n == MOST_ROWS)
+                shrink_rows<D, MOST_ROWS>(some, a, ahead, ranks, share.group.width, out);
+            else if (n == 2)
+                shrink_rows<D, 2>(some, a, ahead, ranks, share.group.width, out);
+            else
+                shrink_rows<D, 1>(some, a, ahead, ranks, share.group.width, out);
+            i += n;
+        }
+    }
+}
+
+template <int D>
+static void expand(const Share &share, const Unit &now, const Unit &next) {
+    const TsEntry &e = *now.e;
+    const TsPair &p = *now.p;
+    const int64_t m = now.m, from = now.from, to = now.to;
+    const Ahead ahead = {next.p ? &next.p->bt : nullptr, next.p ? next.p->rank : 0, next.from};
+    const TsModule &module = share.group.modules[m];
+    if (e.tall) {
 #if defined(TS_TILES)
-        if (step.packed) tiles_end(saved);
+        tall_expand(p, module.out, e.count, from, to,
+                    (char *)((El<D> *)share.y(share.numbers(e)[0]) + module.first), share.rows.y_stride,
+                    (const char *)share.t(e, m), e.t_width, share.packed);
 #endif
+        return;
+    }
+    const int64_t *number = share.numbers(e);
+    const float *first = share.t(e, m);
+    for (int64_t i = 0; i < e.count;) {
+        const float *some[MOST_ROWS];
+        El<D> *out[MOST_ROWS];
+        const int64_t left = e.count - i;
+        const int n = left >= MOST_ROWS ? MOST_ROWS : left >= 2 ? 2 : 1;
+        for (int r = 0; r < n; r++) {
+            some[r] = first + (i + r) * e.t_width;
+            out[r] = (El<D> *)share.y(number[i + r]) + module.first;
+        }
+        if (n == MOST_ROWS)
+            expand_rows<D, MOST_ROWS>(some, p, out, from, to, ahead);
+        else if (n == 2)
+            expand_rows<D, 2>(some, p, out, from, to, ahead);
+        else
+            expand_rows<D, 1>(some, p, out, from, to, ahead);
+        i += n;
     }
 }
 
 static inline void lora_of_dtype(const TsStep &step, const TsGroup &group, int64_t layer,
                                  const TsRows &rows) {
-    if (step.dtype == TS_FP32) lora<TS_FP32>(step, group, layer, rows);
-    if (step.dtype == TS_BF16) lora<TS_BF16>(step, group, layer, rows);
-#if defined(__F16C__)
-    if (step.dtype == TS_FP16) lora<TS_FP16>(step, group, layer, rows);
+    auto shrinks = shrink<TS_FP32>, expands = expand<TS_FP32>;
+    if (step.dtype == TS_BF16) shrinks = shrink<TS_BF16>, expands = expand<TS_BF16>;
+#if defined(TS_HAS_F16)
+    if (step.dtype == TS_FP16) shrinks = shrink<TS_FP16>, expands = expand<TS_FP16>;
+#else
+    if (step.dtype == TS_FP16) return;
 #endif
+#pragma omp parallel num_threads((int)step.threads)
+    {
+        const int me = omp_get_thread_num(), threads = omp_get_num_threads();
+        const Share share = {step, group, rows, layer,
+                             (char *)step.packed + me * step.packed_bytes};
+#if defined(TS_TILES)
+        char saved[64];
+        if (step.packed) tiles_begin(saved);
+#endif
+        share.part(false, shrinks, me, threads);
+#pragma omp barrier
+        share.part(true, expands, me, threads);
+#if defined(TS_TILES)
+        if (step.packed) tiles_end(saved);
+#endif
+    }
 }
 
 }  // namespace

@@ -71,17 +71,23 @@ struct Seen {
 };
 
 // n stored values as floats: where they are, or in `room`.
-inline const float *floats(const float *from, int64_t n, float *, Seen &seen) {
+using Widen = const float *(*)(const char *stored, int64_t n, float *room, Seen &seen);
+
+inline const float *floats(const char *stored, int64_t n, float *, Seen &seen) {
+    const float *from = reinterpret_cast<const float *>(stored);
     over(n, [&](int64_t i, int count) { seen.look(take(from + i, count)); });
     return from;
 }
 template <class S>
-inline const float *floats(const S *from, int64_t n, float *room, Seen &seen) {
+const float *widened_floats(const char *stored, int64_t n, float *room, Seen &seen) {
+    const S *from = reinterpret_cast<const S *>(stored);
+    Seen mine = seen;  // in registers: the stores below might change what is the caller's
     over(n, [&](int64_t i, int count) {
         const vf v = take(from + i, count);
-        seen.look(v);
+        mine.look(v);
         put(room + i, v, count);
     });
+    seen = mine;
     return room;
 }
 
@@ -144,10 +150,16 @@ void put_span(const TsPack &pack, const TsPackSide &side, const TsPackSpan &span
     }
 }
 
-template <class T, class S>
-int pack_side(TsPack &pack, int64_t at, Checksum &checksum) {
+// By the image's dtype. A side's own dtype meets it at run time: nine pairs are much to compile.
+using PutSpan = void (*)(const TsPack &, const TsPackSide &, const TsPackSpan &, vf scale,
+                         const float *values, int64_t first, int64_t rows);
+
+inline int pack_side(TsPack &pack, int64_t at, PutSpan put_rows, Checksum &checksum) {
     const TsPackSide &side = pack.sides[at];
-    const int64_t row = side.columns * static_cast<int64_t>(sizeof(S));
+    const Widen widen = side.dtype == TS_FP32   ? floats
+                        : side.dtype == TS_BF16 ? widened_floats<bf16>
+                                                : widened_floats<f16>;
+    const int64_t row = side.columns * (side.dtype == TS_FP32 ? 4 : 2);
     const int64_t most_rows = pack.chunk_bytes / row;
     float *room = reinterpret_cast<float *>(pack.scratch + pack.chunk_bytes);
     const vf scale = set(pack.scales[at]);
@@ -156,34 +168,24 @@ int pack_side(TsPack &pack, int64_t at, Checksum &checksum) {
         const int64_t left = side.rows - first, rows = left < most_rows ? left : most_rows;
         if (int why = read_all(pack, side.from + first * row, rows * row, pack.scratch)) return why;
         checksum.add(pack.scratch, rows * row);
-        const S *stored = reinterpret_cast<const S *>(pack.scratch);
-        const float *values = floats(stored, rows * side.columns, room, seen);
+        const float *values = widen(pack.scratch, rows * side.columns, room, seen);
         for (int64_t s = 0; s < side.spans; ++s)
-            put_span<T>(pack, side, pack.spans[side.first_span + s], scale, values, first, rows);
+            put_rows(pack, side, pack.spans[side.first_span + s], scale, values, first, rows);
     }
     pack.most[at] = seen.told();
     return 0;
 }
 
-template <class T>
-int pack_sides(TsPack &pack) {
+inline int pack_of_dtype(TsPack &pack) {
+    const PutSpan put_rows = pack.dtype == TS_FP32   ? put_span<float>
+                             : pack.dtype == TS_BF16 ? put_span<bf16>
+                                                     : put_span<f16>;
+    clear_between(pack);
     Checksum checksum;
-    for (int64_t i = 0; i < pack.count; ++i) {
-        const int64_t dtype = pack.sides[i].dtype;
-        const int why = dtype == TS_FP32   ? pack_side<T, float>(pack, i, checksum)
-                        : dtype == TS_BF16 ? pack_side<T, bf16>(pack, i, checksum)
-                                           : pack_side<T, f16>(pack, i, checksum);
-        if (why) return why;
-    }
+    for (int64_t i = 0; i < pack.count; ++i)
+        if (int why = pack_side(pack, i, put_rows, checksum)) return why;
     pack.checksum = checksum.whole();
     return 0;
-}
-
-inline int pack_of_dtype(TsPack &pack) {
-    clear_between(pack);
-    if (pack.dtype == TS_FP32) return pack_sides<float>(pack);
-    if (pack.dtype == TS_BF16) return pack_sides<bf16>(pack);
-    return pack_sides<f16>(pack);
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ struct Row<TS_BF16> {
     }
 };
 
-// Eight-bit exponents convert by instruction only: plain machines leave fp16 to torch.
-#if defined(__F16C__)
+// Five-bit exponents convert by instruction only: plain machines leave fp16 to torch.
+#if defined(TS_HAS_F16)
 template <>
 struct Row<TS_FP16> {
     typedef uint16_t T;
@@ -61,15 +61,18 @@ struct Row<TS_FP16> {
 #endif
 
 // The first n < 2 W elements, zeros after them: nothing beyond a row is read.
+// Rare, so never inlined.
 template <int D>
-static inline void load_first(const typename Row<D>::T *p, int64_t n, vf &lo, vf &hi) {
+__attribute__((noinline, cold)) static void load_first(const typename Row<D>::T *p, int64_t n,
+                                                       vf &lo, vf &hi) {
     typename Row<D>::T some[2 * W] = {};
     memcpy(some, p, (size_t)n * sizeof *p);
     Row<D>::load(some, lo, hi);
 }
 
 template <int D>
-static inline void store_first(typename Row<D>::T *p, int64_t n, vf lo, vf hi) {
+__attribute__((noinline, cold)) static void store_first(typename Row<D>::T *p, int64_t n, vf lo,
+                                                        vf hi) {
     typename Row<D>::T some[2 * W];
     Row<D>::store(some, lo, hi);
     memcpy(p, some, (size_t)n * sizeof *p);

@@ -1,9 +1,8 @@
 // The CPU's tiles: eight of them, of rows of 64 bytes; their shapes set up and put back. Only for files
 // that are compiled for them. Multiplies nothing.
 #pragma once
-#include <immintrin.h>
-
 #include "common.h"
+#include "x86.h"
 
 namespace {
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.backend import HeadNorms
-from kernels.cpu import Absent, Isa
+from kernels.cpu import Absent, Isa, kind_of
 from tests.kernels.paged import FOUND, LAYER, TOLERANCE, Arena, Shape
 
 pytestmark = pytest.mark.skipif(isinstance(FOUND, Absent), reason=str(FOUND))
@@ -35,7 +35,7 @@ def here(isa: Isa) -> Isa:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("isa", list(Isa))
+@pytest.mark.parametrize("isa", kind_of(BEST))
 def test_every_instruction_set_equals_float64(isa, dtype):
     arena = Arena(SMOL, dtype, 100, here(isa))
     lengths = ((0, 1), (300, 1), (15, 1), (16, 1), (0, 5), (0, 70), (33, 17), (150, 66))
@@ -65,7 +65,7 @@ def test_every_sharing_of_heads_width_and_page_size_equals_float64(shape, dtype)
     lengths=st.lists(st.tuples(st.integers(0, 90), st.integers(2, 40)), max_size=3),
     decode=st.lists(st.integers(0, 300), min_size=1, max_size=3),
     dtype=st.sampled_from(DTYPES),
-    isa=st.sampled_from([i for i in Isa if i <= BEST]),
+    isa=st.sampled_from([i for i in kind_of(BEST) if i <= BEST]),
     seed=st.integers(0, 99),
 )
 def test_any_shape_equals_float64(
@@ -78,7 +78,7 @@ def test_any_shape_equals_float64(
     arena.check([arena.sequence(*n) for n in every])
 
 
-@pytest.mark.parametrize("isa", list(Isa))
+@pytest.mark.parametrize("isa", kind_of(BEST))
 def test_heads_are_normed_before_they_are_turned(isa):
     for dtype in (torch.float32, torch.bfloat16):
         arena = Arena(Shape(4, 2, 34), dtype, 20, here(isa))
@@ -92,7 +92,7 @@ def test_a_long_row_is_cut_into_chunks_and_merged_to_the_same_answer():
         arena.check([arena.sequence(n, 1) for n in (1100, 255, 256)])
 
 
-@pytest.mark.parametrize("isa", list(Isa))
+@pytest.mark.parametrize("isa", kind_of(BEST))
 def test_a_rows_bits_do_not_depend_on_its_mates_or_threads(isa):
     arena = Arena(SMOL, torch.float32, 200, here(isa))
     lengths = ((700, 1), (3, 1), (40, 1), (0, 90), (31, 18))
@@ -105,7 +105,7 @@ def test_a_rows_bits_do_not_depend_on_its_mates_or_threads(isa):
             assert torch.equal(mine[0], found)
 
 
-@pytest.mark.parametrize("isa", list(Isa))
+@pytest.mark.parametrize("isa", kind_of(BEST))
 def test_where_a_prompt_is_cut_changes_no_bit(isa):
     def answers(*cuts):
         arena = Arena(SMOL, torch.float32, 20, here(isa))

@@ -14,7 +14,7 @@ from setuptools import Distribution
 from setuptools.errors import CompileError
 
 from kernels import cpu, cpu_lora
-from kernels.cpu import Absent, Isa, Native, find, native
+from kernels.cpu import Absent, Isa, Native, find, held, kind_of, native
 from kernels.cpu_lora import CpuLora, best_lora
 from kernels.torch_ops import GroupedLora
 from tests.kernels.lora_cases import EVEN, LAYERS
@@ -83,10 +83,12 @@ def test_a_failed_build_leaves_the_old_library_alone(
 def test_a_files_name_says_what_it_may_use(setup_file: ModuleType) -> None:
     assert setup_file.isa_of(Path("lora_avx2.cpp")) == "avx2"
     assert setup_file.isa_of(Path("lora_amx.cpp")) == "amx"
+    assert setup_file.isa_of(Path("attention_neonbf16.cpp")) == "neonbf16"
     assert setup_file.isa_of(Path("lora.cpp")) is None
     for source in (ROOT / "kernels/csrc").glob("*.cpp"):
         if setup_file.isa_of(source) is None:
-            assert "immintrin.h" not in source.read_text(), f"{source.name} must run on any CPU"
+            used = re.findall(r"immintrin\.h|x86\.h|arm_neon\.h", source.read_text())
+            assert not used, f"{source.name} must run on any CPU"
 
 
 def test_absence_says_why_and_what_to_do(tmp_path: Path) -> None:
@@ -154,9 +156,21 @@ def test_the_instruction_set_can_be_held_down_but_not_up() -> None:
     for isa in Isa:
         found = find({"TENANTSCOPE_ISA": isa.name.lower()})
         assert isinstance(found, Native)
-        assert found.isa == min(isa, best)
+        assert found.isa == held(best, isa)
     unknown = find({"TENANTSCOPE_ISA": "sse9"})
-    assert unknown == Absent("TENANTSCOPE_ISA='sse9' is none of plain, avx2, avx512, amx")
+    assert unknown == Absent(
+        "TENANTSCOPE_ISA='sse9' is none of plain, avx2, avx512, amx, neon, neonbf16"
+    )
+
+
+def test_a_cpu_is_never_held_to_another_kinds_instructions() -> None:
+    for best in Isa:
+        for limit in Isa:
+            assert held(best, limit) in kind_of(best)
+            assert held(best, limit) <= best
+    assert held(Isa.NEONBF16, Isa.NEON) == Isa.NEON
+    assert held(Isa.NEONBF16, Isa.AVX2) == held(Isa.NEON, Isa.PLAIN) == Isa.NEON
+    assert held(Isa.AVX512, Isa.NEON) == Isa.AVX512
 
 
 @built

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.cpu import Absent, Isa, Native, native
+from kernels.cpu import Absent, Isa, Native, kind_of, native
 from kernels.cpu_head import native_head
 
+BEST = Isa.PLAIN if isinstance(native(), Absent) else native().isa
 
-@pytest.fixture(scope="module", params=list(Isa), ids=lambda isa: isa.name.lower())
+
+@pytest.fixture(scope="module", params=kind_of(BEST), ids=lambda isa: isa.name.lower())
 def found(request) -> Native:
     here = native()
     if isinstance(here, Absent):
@@ -57,7 +59,7 @@ def test_the_best_of_a_row_is_its_largest_logit_and_of_equal_ones_the_first(
     head = native_head(weight, found)
     told = head.best(hidden)
     if told is None:
-        assert found.isa < Isa.AMX
+        assert found.isa != Isa.AMX
         return
     logits = head(hidden, torch.empty(rows, vocab))
     values, ids = told

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.backend import GROUPS
-from kernels.cpu import Absent, Isa, native
+from kernels.cpu import Absent, Isa, kind_of, native
 from kernels.cpu_lora import TALL_ROWS
 from kernels.errors import KernelError
 from tests.kernels.lora_cases import (
@@ -31,10 +31,11 @@ from tests.kernels.lora_cases import (
 
 FOUND = native()
 pytestmark = pytest.mark.skipif(isinstance(FOUND, Absent), reason=str(FOUND))
-HERE = [i for i in Isa if not isinstance(FOUND, Absent) and i <= FOUND.isa]
+BEST = Isa.PLAIN if isinstance(FOUND, Absent) else FOUND.isa
+HERE = [i for i in kind_of(BEST) if i <= BEST]
 PATHS = [
     pytest.param(isa, dtype, id=f"{isa.name.lower()}-{str(dtype).removeprefix('torch.')}")
-    for isa in Isa
+    for isa in kind_of(BEST)
     for dtype in (torch.float32, torch.bfloat16, torch.float16)
     # Plain machines leave fp16 to torch; tiles are for bf16, the rest is AVX-512's.
     if (isa != Isa.PLAIN or dtype != torch.float16) and (isa != Isa.AMX or dtype == torch.bfloat16)
