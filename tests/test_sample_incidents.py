@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +13,7 @@ from engine.config import read_settings
 from engine.simulation.workload import read_workload
 from sample_incidents import IncidentError, incident_path, list_incidents
 from sample_incidents.expected import read_expected
-from sample_incidents.record import check, differences, main, of_then
+from sample_incidents.record import _differs, check, differences, main, of_then
 from telemetry.records import RequestRecord
 from telemetry.source import open_source
 
@@ -224,6 +226,17 @@ def test_a_difference_is_told_by_table_column_and_values():
     said = list(differences(one, other))
     assert any(line.startswith("request: ") for line in said)
     assert list(differences(one, one)) == []
+
+
+def test_costs_fitted_by_another_library_are_the_same_to_its_last_digits():
+    [run] = read("quiet-day", "engine_run")
+    costs = json.loads(run.costs)
+    token_s = costs["context_token_s"]
+    near = replace(run, costs=json.dumps({**costs, "context_token_s": token_s * (1 + 1e-13)}))
+    other = replace(run, costs=json.dumps({**costs, "context_token_s": token_s * (1 + 1e-3)}))
+    fewer = replace(run, costs=json.dumps({"base_s": costs["base_s"]}))
+    assert _differs(run, near) is None
+    assert "costs" in (_differs(run, other) or "") and "costs" in (_differs(run, fewer) or "")
 
 
 def test_a_setting_that_came_after_a_recording_is_no_difference():

@@ -139,8 +139,12 @@ def confined(folder: str, settings: Settings, config: Path | None) -> str:
         )
     try:
         path = (roots[0] / folder).resolve()
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle
-        raise ChangeRefused(f"folder {folder!r} is no path") from None
+        # Links in a circle: a RuntimeError up to Python 3.12, links that are still there after it.
+        circle = any(p.is_symlink() for p in (path, *path.parents))
+    except (OSError, ValueError, RuntimeError):
+        circle = True
+    if circle:
+        raise ChangeRefused(f"folder {folder!r} is no path")
     if not any(path.is_relative_to(root) for root in roots):
         roofs = ", ".join(sorted({str(r) for r in roots}))
         raise ChangeRefused(f"folder {folder!r} is outside of where adapters may be: {roofs}")
