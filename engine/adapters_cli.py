@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from engine.model.adapter_report import Base, Report
 
 _COLUMNS = ("module", "layers", "linears", "out", "in", "rank", "alpha", "scale")
-
-
-class _Folder(click.Path):
-    """A folder's path. An empty one, such as of a variable that is not set, is no folder; pathlib
-    would take it for the current one."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            self.fail("'' is no folder; . is the current one", param, ctx)
-        return super().convert(value, param, ctx)
 
 
 @click.group()
@@ -43,7 +32,7 @@ def adapters() -> None:
 
 
 @adapters.command()
-@click.argument("folder", type=_Folder())
+@click.argument("folder", type=NamedPath(path_type=Path))
 @click.option(
     "--model",
     default=None,
@@ -135,7 +124,7 @@ def _few(numbers: tuple[float, ...]) -> str:
 
 
 @adapters.command()
-@click.argument("folder", type=_Folder())
+@click.argument("folder", type=NamedPath(path_type=Path))
 @click.option(
     "--rank",
     "ranks",

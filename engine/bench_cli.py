@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.finite_option import Finite
 from engine.model_options import model_options
 from engine.threads import bound_spinning
+from telemetry.finite_option import Finite
 
 if TYPE_CHECKING:
     from engine.bench_figures import Figures, Load

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
+
 if TYPE_CHECKING:
     from engine.admin.listen import AdminListen
     from engine.config import PoolSpec, Settings
@@ -35,12 +38,12 @@ _NO_SETTINGS = """\
 @click.option(
     "--config",
     "config",
-    type=click.Path(path_type=Path),
+    type=NamedPath(path_type=Path),
     help="The settings file (TOML).",
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NamedPath(path_type=Path, file_okay=False),
     default=Path("tenantscope-store"),
     show_default=True,
     help="Folder of the telemetry store.",
@@ -329,7 +332,7 @@ def keys() -> None:
 @keys.command("new")
 @click.option(
     "--days",
-    type=click.FloatRange(0, 36_500, min_open=True),
+    type=Finite(0, 36_500, min_open=True),
     help="The key opens for so many days; without it, until its digest is taken out.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")

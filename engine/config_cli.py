@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from telemetry.named_path import NamedPath
 from telemetry.plain import safe
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=NamedPath(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="What was understood, or the error, as JSON.")
 def check(file: Path, as_json: bool) -> int:
     """Read FILE as `serve` would, and say what it says. Exit 0 good, 1 not, 2 no such file.

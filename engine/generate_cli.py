@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.finite_option import Finite
 from engine.model_options import model_options
 from engine.threads import bound_spinning
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from engine.generate import Answer
@@ -37,7 +38,7 @@ BASE = "base"
     "adapters",
     multiple=True,
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=NamedPath(exists=True, file_okay=False, path_type=Path),
     help="A PEFT folder; given several times, each answers the prompt, in one batch.",
 )
 @click.option("--base", is_flag=True, help="With adapters: the base model's answer too, first.")

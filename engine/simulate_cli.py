@@ -24,6 +24,8 @@ import click
 
 from engine.config import POLICIES, Tenant
 from engine.errors import WorkloadError
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from engine.simulation.results import Result
@@ -60,39 +62,16 @@ class _Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
-class _Seconds(click.FloatRange):
-    """A finite number in the range."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
-        return number
-
-
-class _Path(click.ParamType[Path]):
-    """A path that is not blank: an empty variable in a script must not mean this folder."""
-
-    name = "PATH"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        if not str(value).strip():
-            self.fail(f"{value!r} is blank: name a file or folder", param, ctx)
-        return Path(value)
-
-
 @click.command()
-@click.argument("workload", type=_Path(), required=False)
+@click.argument("workload", type=NamedPath(path_type=Path), required=False)
 @click.option("--policy", type=click.Choice(POLICIES), help="Instead of the workload's own.")
 @click.option("--compare", type=_Names(), help="The same arrivals under each of these policies.")
-@click.option("--trace", type=_Path(),
+@click.option("--trace", type=NamedPath(path_type=Path),
               help="Arrivals from a trace, in place of the workload's.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMATS), help="The trace's format.")
-@click.option("--from", "from_s", type=_Seconds(min=0), default=0.0, metavar="SECONDS",
+@click.option("--from", "from_s", type=Finite(min=0), default=0.0, metavar="SECONDS",
               help="Begin so many seconds into the trace.")  # fmt: skip
-@click.option("--speed", type=_Seconds(min=1e-3, max=1e6), default=1.0, metavar="TIMES",
+@click.option("--speed", type=Finite(min=1e-3, max=1e6), default=1.0, metavar="TIMES",
               help="Play the trace so many times as fast.")  # fmt: skip
 @click.option("--tenants", type=click.IntRange(1, MOST_TENANTS), default=8, metavar="N",
               help="Spread a trace that names no tenants over so many (8).")  # fmt: skip
@@ -101,9 +80,9 @@ class _Path(click.ParamType[Path]):
               f"{', '.join(PRESET_NAMES)}.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, LARGEST_SEED), metavar="N",
               help="Instead of the workload's own.")  # fmt: skip
-@click.option("--until", "until_s", type=_Seconds(min=0, min_open=True), metavar="SECONDS",
+@click.option("--until", "until_s", type=Finite(min=0, min_open=True), metavar="SECONDS",
               help="Cut at that simulated second; else all that came is served.")  # fmt: skip
-@click.option("--store", type=_Path(), metavar="FOLDER",
+@click.option("--store", type=NamedPath(path_type=Path), metavar="FOLDER",
               help="Write the engine's own telemetry to this new folder. A run that fails or is "
               "interrupted leaves none.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON on stdout.")

@@ -17,6 +17,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import click
 
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
 from telemetry.plain import safe
 
 if TYPE_CHECKING:
@@ -60,10 +62,10 @@ def _targets() -> str:
 
 @click.command("import", help=_HELP.format(targets=_targets()))
 @click.argument("files", nargs=-1, required=True, metavar="FILE...",
-                type=click.Path(path_type=Path))  # fmt: skip
+                type=NamedPath(path_type=Path))  # fmt: skip
 @click.option("--format", "form", required=True, type=click.Choice(FORMATS), help="How the files "
               "are written.")  # fmt: skip
-@click.option("--store", required=True, metavar="DIR", type=click.Path(path_type=Path),
+@click.option("--store", required=True, metavar="DIR", type=NamedPath(path_type=Path),
               help="The store's folder; made where it is not there.")  # fmt: skip
 @click.option("--map", "mapping", metavar="TARGET=COLUMN,...",
               help="Which column is what, for csv, jsonl and parquet.")  # fmt: skip
@@ -72,12 +74,12 @@ def _targets() -> str:
 @click.option("--zone", metavar="NAME", help="Of stamps without a zone, like Europe/Berlin (UTC).")
 @click.option("--time-unit", "unit", type=click.Choice(["s", "ms", "us", "ns"]),
               help="Of numbers; told from their size where it is left out.")  # fmt: skip
-@click.option("--slo-ttft", "slo_ttft_s", type=click.FloatRange(min=0, min_open=True),
+@click.option("--slo-ttft", "slo_ttft_s", type=Finite(min=0, min_open=True),
               metavar="SECONDS", help="What was promised to the first token; without it nobody "
               "can have missed anything.")  # fmt: skip
 @click.option("--pool", default="imported", show_default=True, metavar="NAME",
               help="The pool the rows are put in.")  # fmt: skip
-@click.option("--bucket", "bucket_s", type=click.FloatRange(1, 3600), default=60.0,
+@click.option("--bucket", "bucket_s", type=Finite(1, 3600), default=60.0,
               show_default=True, metavar="SECONDS", help="Length of a minute row.")  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read, and go on.")
 @click.option("--json", "as_json", is_flag=True, help="The account as JSON on stdout.")

@@ -28,6 +28,8 @@ from postmortem.asking import (
     where_options,
     width,
 )
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from postmortem.report.model import Report
@@ -43,7 +45,7 @@ FORMS = ("term", "md", "html", "json")
 @click.option("--format", "form", default="term", show_default=True, type=click.Choice(FORMS),
               help="How it is written. html is one page with charts that needs no network.",
               )  # fmt: skip
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
+@click.option("-o", "--output", type=NamedPath(dir_okay=False, path_type=Path), default=None,
               help="Write to this file (replaced if it is there); - is stdout.")  # fmt: skip
 @click.option("--for", "reader", default=None, metavar="TENANT",
               help="For this tenant's eyes: the others are called tenant A, tenant B, ...",
@@ -52,7 +54,7 @@ FORMS = ("term", "md", "html", "json")
               help="Replay it under other policies too, and name the cheapest remedy.",
               )  # fmt: skip
 @click.option("--budget-s", default=60.0, show_default=True,
-              type=click.FloatRange(0, min_open=True), help="What --what-if may take.",
+              type=Finite(0, min_open=True), help="What --what-if may take.",
               )  # fmt: skip
 def report(
     begin: str,

@@ -28,6 +28,8 @@ from postmortem.asking import (
     where_options,
 )
 from postmortem.report_cli import render_as
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from postmortem.report.model import Report
@@ -41,12 +43,12 @@ FORMS = ("md", "html", "json")
 @where_options
 @pool_option
 @click.option("--out", "drafts", default="drafts", show_default=True, metavar="DIR",
-              type=click.Path(file_okay=False, path_type=Path), help="Where drafts are written.",
+              type=NamedPath(file_okay=False, path_type=Path), help="Where drafts are written.",
               )  # fmt: skip
 @click.option("--format", "form", default="md", show_default=True, type=click.Choice(FORMS))
 @click.option("--since", default="1h ago", show_default=True,
               help="Incidents that closed before this are left alone.")  # fmt: skip
-@click.option("--every-s", default=10.0, show_default=True, type=click.FloatRange(0.1, 3600),
+@click.option("--every-s", default=10.0, show_default=True, type=Finite(0.1, 3600),
               help="Seconds between two looks.")  # fmt: skip
 @click.option("--once", is_flag=True, help="One look, then end.")
 def watch(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from telemetry.finite_option import Finite
+
 if TYPE_CHECKING:
     from postmortem.whatif.model import Counterfactual, WhatIf
     from postmortem.whatif.run import Told
@@ -44,7 +46,7 @@ _EVERY_S = 0.2
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1, 100),
               help="Runs of each; all but the first move the arrivals a little.")  # fmt: skip
 @click.option("--budget-s", default=120.0, show_default=True,
-              type=click.FloatRange(0, min_open=True),
+              type=Finite(0, min_open=True),
               help="Wall time; what does not fit is told.")  # fmt: skip
 @click.option("--retries", default="both", show_default=True,
               type=click.Choice(["kept", "dropped", "both"]),

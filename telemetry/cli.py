@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from telemetry.named_path import NamedPlace
+
 if TYPE_CHECKING:
     from telemetry.ask.reading import Result
 
@@ -74,7 +76,7 @@ def spoken() -> Iterator[None]:
 
 
 @store.command("info")
-@click.argument("where")
+@click.argument("where", type=NamedPlace())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def info(where: str, as_json: bool) -> None:
     """What a store (a folder, or the address of a live one) holds."""
@@ -131,7 +133,7 @@ def query(
             click.echo(f"{known.name:<22} {known.about}")
         return
     where = folder or address
-    if where is None or (folder and address):
+    if not where or (folder and address):
         raise click.UsageError("give --store DIR or --connect ADDR, one of them")
     window = {
         "start": instant(start, "--from", float("-inf")),

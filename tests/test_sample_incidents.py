@@ -236,7 +236,8 @@ def test_costs_fitted_by_another_library_are_the_same_to_its_last_digits():
     other = replace(run, costs=json.dumps({**costs, "context_token_s": token_s * (1 + 1e-3)}))
     fewer = replace(run, costs=json.dumps({"base_s": costs["base_s"]}))
     assert _differs(run, near) is None
-    assert "costs" in (_differs(run, other) or "") and "costs" in (_differs(run, fewer) or "")
+    for odd in (other, fewer):
+        assert "costs" in (_differs(run, odd) or "")
 
 
 def test_a_setting_that_came_after_a_recording_is_no_difference():

@@ -109,7 +109,7 @@ def of_folder(folder: Path) -> Template:
     `tokenizer_config.json` holds (its `default`, where it holds several)."""
     try:
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         config = {}
     config = config if isinstance(config, dict) else {}
     try:

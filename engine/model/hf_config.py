@@ -107,7 +107,7 @@ def _read_object(path: Path, unreadable: str | None = None) -> dict[str, Any] | 
         if unreadable is None:
             return None
         raise ModelError(unreadable.format(e.strerror)) from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise ModelError(f"{path}: not JSON ({e}): fetch it again") from None
     if not isinstance(raw, dict):
         raise ModelError(f"{path}: expected a JSON object, found {type(raw).__name__}")
@@ -133,7 +133,7 @@ def _refuse_unserved(path: Path, raw: Mapping[str, Any]) -> _Family:
             only = f"only {neutral[0]!r} is served" if neutral else "a model without it is served"
             raise ModelError(f"{path}: {key} is {raw[key]!r}; {only}")
     for key, obeyed in (("attention_bias", family.attention_bias), ("mlp_bias", family.mlp_bias)):
-        if raw.get(key) and not obeyed:
+        if _flag(path, raw, key) and not obeyed:
             raise ModelError(f"{path}: {key} is {raw[key]!r}, which a {name} has no place for")
     code = raw.get("auto_map")
     if isinstance(code, dict) and "AutoModelForCausalLM" in code:
@@ -175,12 +175,12 @@ def _from_raw(
         rope = {**rope, "original_max_position_embeddings": original}
     scaling = read_scaling(str(path), rope, max_context)
     named = rope.get("original_max_position_embeddings") is not None
-    context, remarks = _windowed(raw, family, stretched_context(scaling, max_context, named))
+    context, remarks = _windowed(path, raw, family, stretched_context(scaling, max_context, named))
     eos = raw.get("eos_token_id") if generation_eos is None else generation_eos
     biased = family.always_biased
-    if raw.get("attention_bias"):
+    if _flag(path, raw, "attention_bias"):
         biased = ATTENTION_MODULES
-    if raw.get("mlp_bias"):
+    if _flag(path, raw, "mlp_bias"):
         biased += MLP_MODULES
     return ModelConfig(
         vocab=_size(path, raw, "vocab_size"),
@@ -190,13 +190,11 @@ def _from_raw(
         kv_heads=kv_heads,
         head_dim=head_dim,
         ff=_size(path, raw, "intermediate_size"),
-        rope_theta=positive(
-            str(path), "rope_theta", rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0
-        ),
+        rope_theta=positive(str(path), "rope_theta", _first(rope, raw, "rope_theta", 10_000.0)),
         norm_eps=positive(str(path), "rms_norm_eps", raw.get("rms_norm_eps", 1e-6)),
         max_context=context,
-        tied=bool(raw.get("tie_word_embeddings", False)),
-        eos_ids=tuple(int(i) for i in eos) if isinstance(eos, list) else _one(eos),
+        tied=_flag(path, raw, "tie_word_embeddings"),
+        eos_ids=_ends(path, eos),
         rope_scaling=scaling,
         biased=biased,
         head_norms=family.head_norms,
@@ -214,16 +212,39 @@ def _size(path: Path, raw: Mapping[str, Any], key: str, null: int | None = None)
     return value
 
 
-def _one(eos: Any) -> tuple[int, ...]:
-    return () if eos is None else (int(eos),)
+def _flag(path: Path, raw: Mapping[str, Any], key: str) -> bool:
+    """Absent and null are false. The text "false" is no false: it would turn on what it denies."""
+    value = raw.get(key)
+    if value is None:
+        return False
+    if type(value) not in (bool, int) or value not in (0, 1):
+        raise ModelError(f"{path}: {key} is {value!r}; expected true or false")
+    return bool(value)
 
 
-def _windowed(raw: Mapping[str, Any], family: _Family, context: int) -> tuple[int, tuple[str, ...]]:
+def _first(rope: Mapping[str, Any], raw: Mapping[str, Any], key: str, usual: float) -> Any:
+    """Of the newer place, else of the older; a 0 there is an answer, and a wrong one."""
+    found = rope.get(key) if rope.get(key) is not None else raw.get(key)
+    return usual if found is None else found
+
+
+def _ends(path: Path, eos: Any) -> tuple[int, ...]:
+    """The end tokens. With one misread no answer ends, so no text is taken for a number."""
+    ids = eos if isinstance(eos, list) else () if eos is None else (eos,)
+    for token in ids:
+        if type(token) is not int:
+            raise ModelError(f"{path}: eos_token_id is {eos!r}; expected a token's id, or several")
+    return tuple(ids)
+
+
+def _windowed(
+    path: Path, raw: Mapping[str, Any], family: _Family, context: int
+) -> tuple[int, tuple[str, ...]]:
     """Up to its length a sliding window hides nothing: so far, and no further, the model is served
     exactly."""
-    if family.window is None or (family.window and not raw.get(family.window)):
+    if family.window is None or (family.window and not _flag(path, raw, family.window)):
         return context, ()
-    window = raw.get("sliding_window")
-    if not window or int(window) >= context:
+    if not raw.get("sliding_window"):
         return context, ()
-    return int(window), (window_remark(int(window), context),)
+    window = _size(path, raw, "sliding_window")
+    return (context, ()) if window >= context else (window, (window_remark(window, context),))

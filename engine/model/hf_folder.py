@@ -68,10 +68,10 @@ def _weight_files(folder: Path) -> list[Path]:
         return [_one_file(folder)]
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ModelError(f"{index}: not an index of weight files ({e})") from None
     for name in names:
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or Path(name).name != name or "\0" in name:
             raise ModelError(f"{index}: {name!r} is not a file of this folder")
     if not names:
         raise ModelError(f"{index}: it names no weight files")

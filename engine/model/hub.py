@@ -193,7 +193,7 @@ def _shards(name: HubName, index: Path) -> Sequence[str]:
         files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         if all(_is_weights(f) for f in files) and files:
             return files
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         files = []
     raise ModelError(f"{name}: {INDEX} is not an index of weight files")
 

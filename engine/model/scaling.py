@@ -71,7 +71,8 @@ def read_scaling(where: str, rope: Mapping[str, Any], max_context: int) -> RopeS
         return None
     if kind == "linear":
         return LinearScaling(positive(where, "factor", rope["factor"]))
-    original = int(rope.get("original_max_position_embeddings") or max_context)
+    before = "original_max_position_embeddings"
+    original = int(positive(where, before, rope.get(before) or max_context))
     if kind == "llama3":
         return Llama3Scaling(
             positive(where, "factor", rope["factor"]),
@@ -120,7 +121,7 @@ def _yarn(where: str, rope: Mapping[str, Any], max_context: int, original: int) 
 
 def positive(where: str, key: str, value: Any) -> float:
     """Raises ModelError for what is no finite number above 0."""
-    number = float(value) if isinstance(value, int | float) else math.nan
+    number = float(value) if type(value) in (int, float) else math.nan
     if not (math.isfinite(number) and number > 0):
         raise ModelError(f"{where}: {key} is {value!r}; expected a number above 0")
     return number

@@ -6,6 +6,7 @@ that a proxy in front ends it; nothing is opened by chance.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ class HttpDoor:
                 tls.check(tls.TlsFiles(Path(self.tls_cert), Path(self.tls_key)))
             except StoreError as e:
                 raise DoorRefused(f"--tls-cert, --tls-key: {e}") from None
+        if not self.host.strip():
+            raise DoorRefused("--host is empty: give an address or a name of this machine")
         if not (self.is_loopback or self.is_tls or self.plain_http):
             raise DoorRefused(
                 f"--host {self.host} is no loopback address, so API keys and prompts would cross "
@@ -123,8 +126,10 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
         listening.listen(2048)
     except OSError as e:
         listening.close()
+        elsewhere = e.errno == errno.EADDRNOTAVAIL
+        ours = "give an address or a name of this machine"
         raise ServeError(
             f"cannot listen on {host}, port {port} ({(e.strerror or str(e)).lower()}): "
-            f"choose another one with {option}"
+            f"{ours if elsewhere else f'choose another one with {option}'}"
         ) from None
     return listening

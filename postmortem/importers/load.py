@@ -81,6 +81,7 @@ class Importing:
         self._there = folder.exists()
         self._fresh = not self._there or (folder.is_dir() and not any(folder.iterdir()))
         self._known = frozenset() if self._fresh else _runs_of(folder)
+        self._read: dict[str, Path] = {}  # of this import, by run
         self._store = Store.open(folder)
         self._inline = Inline(self._store.take)
         self._seq = itertools.count(1)
@@ -94,6 +95,9 @@ class Importing:
         """Read one file in. Raises ImportProblem: a bad line (unless skipped), a file of another
         form, none of its rows readable, or a run that the store has already."""
         run_id = run_of(path)
+        if (twin := self._read.get(run_id)) is not None:
+            same = "is named twice" if twin == path else f"holds the same as {twin}"
+            raise ImportProblem(f"{path} {same}: its rows would be doubled; leave one out")
         if run_id in self._known:
             raise ImportProblem(
                 f"{path}: the store {self._folder} has this very file already, as run {run_id}: "
@@ -135,7 +139,7 @@ class Importing:
             bucket_s=options.bucket_s,
         )
         self._send(place, logs=[run])
-        self._known |= {run_id}
+        self._read[run_id] = path
         notes = [*account.notes, *stamps.notes(), *account.clock_notes()]
         if names.again:
             notes.append(f"{names.again:,} request ids came again: '#' and the row follow them")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 
 from engine.errors import WorkloadError
 from engine.simulation.traces.reader import read_trace
-from engine.simulation.traces.trace import TraceOptions
+from engine.simulation.traces.trace import TraceOptions, shown
 from postmortem.importers.logged import SHOWN, Account, BadLine, ImportProblem, Logged
+from postmortem.importers.tabular import MOST_TOKENS
 
 
 def trace_rows(
@@ -112,7 +114,7 @@ def _runs(path: Path, account: Account) -> Iterator[tuple[str, dict[str, Any]]]:
 def _parses(line: str) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -145,8 +147,8 @@ def _begins(
             "the run's `date` is when it ended, in a zone it does not name: read as UTC, minus its "
             "duration (--from says another)"
         )
-        lasted_s = float(duration) if isinstance(duration, int | float) else 0.0
-        return ended - (lasted_s if math.isfinite(lasted_s) else 0.0)
+        lasted_s = float(duration) if _is_number(duration) else 0.0  # type: ignore[arg-type]
+        return ended - lasted_s
     account.note(f"the run has no date: it was put at {_iso(fallback)} (--from says another)")
     return fallback
 
@@ -154,11 +156,13 @@ def _begins(
 def _vllm_row(run: dict[str, Any], i: int, begins: float, first: float, where: str) -> Logged:
     start, ttft = run["start_times"][i], run["ttfts"][i]
     if not _is_number(start):
-        raise BadLine(f"{where}: start_times = {start!r}: expected seconds")
+        raise BadLine(f"{where}: start_times = {shown(start)}: expected seconds")
     lengths = run["input_lens"][i], run["output_lens"][i]
     for name, value in zip(("input_lens", "output_lens"), lengths, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise BadLine(f"{where}: {name} = {value!r}: expected a whole number")
+        if type(value) is not int or not 0 <= value <= MOST_TOKENS:
+            raise BadLine(
+                f"{where}: {name} = {shown(value)}: expected a whole number, 0 to {MOST_TOKENS:,}"
+            )
     errors, itls = run.get("errors"), run.get("itls")
     error = errors[i] if isinstance(errors, list) and i < len(errors) else ""
     gaps = itls[i] if isinstance(itls, list) and i < len(itls) else None
@@ -177,8 +181,10 @@ def _vllm_row(run: dict[str, Any], i: int, begins: float, first: float, where: s
 
 
 def _is_number(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)  # type: ignore[arg-type]
+    # Not `isfinite`: it raises for a whole number that is past every float.
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max
 
 
 def _iso(unix_s: float) -> str:

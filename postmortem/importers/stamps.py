@@ -18,7 +18,7 @@ UNITS: dict[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _FROM_S, _TO_S = 1e8, 1e11
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
-LATEST = 253_370_764_800.0  # the year 9999
+LATEST = 9e9  # March 2255: a store takes no later one
 
 
 class Stamps:
@@ -40,15 +40,15 @@ class Stamps:
         if isinstance(value, bool) or value is None or value == "":
             raise BadLine(f"{where}: instant {value!r}: expected a time")
         if isinstance(value, datetime):
-            return self._dated(value)
+            return self._dated(value, where)
         text = str(value).strip()
         if not isinstance(value, int | float) and not _NUMBER.fullmatch(text):
             return self._iso(text, where)
         # A whole number of nanoseconds has 19 digits; a float keeps 16.
-        whole = int(text) if re.fullmatch(r"[+-]?\d+", text) else None
+        whole = int(text) if re.fullmatch(r"[+-]?\d{1,400}", text) else None
         number = float(text)
         if not math.isfinite(number):
-            raise BadLine(f"{where}: instant {text!r}: expected a finite number")
+            raise BadLine(f"{where}: instant {text[:60]!r}: expected a finite number")
         return self._number(number, whole, text, where)
 
     def _number(self, number: float, whole: int | None, text: str, where: str) -> float:
@@ -62,8 +62,10 @@ class Stamps:
             at += self._origin
         else:
             self.seen[f"{unit} since 1970"] += 1
-        if not 0 <= at < LATEST:
-            raise BadLine(f"{where}: instant {text}: {at:.6g} s is no instant after 1970")
+        if not 0 <= at <= LATEST:
+            raise BadLine(
+                f"{where}: instant {text[:60]}: {at:.6g} s lies before 1970 or after March 2255"
+            )
         return at
 
     def _iso(self, text: str, where: str) -> float:
@@ -75,15 +77,18 @@ class Stamps:
                 f"{where}: instant {text[:60]!r}: expected ISO (2026-11-29T17:00:00Z), or a number "
                 "of s, ms, us or ns"
             ) from None
-        return self._dated(at)
+        return self._dated(at, where)
 
-    def _dated(self, at: datetime) -> float:
+    def _dated(self, at: datetime, where: str) -> float:
         if at.tzinfo is None:
             self.seen["ISO without a zone"] += 1
             at = at.replace(tzinfo=self._zone)
         else:
             self.seen["ISO with a zone"] += 1
-        return at.timestamp()
+        unix_s = at.timestamp()
+        if not 0 <= unix_s <= LATEST:
+            raise BadLine(f"{where}: instant {at.isoformat()} lies before 1970 or after March 2255")
+        return unix_s
 
     @property
     def relative(self) -> int:

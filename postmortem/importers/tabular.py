@@ -17,6 +17,7 @@ from postmortem.importers.logged import Account, BadLine, ImportProblem, Logged
 from postmortem.importers.mapping import resolve
 from postmortem.importers.stamps import Stamps
 from telemetry.conventions import OUTCOMES, REJECT_REASONS
+from telemetry.otlp.read import LONGEST_NAME
 
 Cells = Mapping[str, Any]
 _ABSENT = ("", "null", "none", "nan", "-", "n/a")
@@ -180,7 +181,12 @@ class _Row:
 
     def text(self, target: str) -> str | None:
         value = self._raw.get(target)
-        return None if _absent(value) else str(value).strip()
+        if _absent(value):
+            return None
+        name = str(value).strip()
+        if len(name) > LONGEST_NAME:
+            raise self._bad(target, name, f"expected a name of at most {LONGEST_NAME:,} characters")
+        return name
 
     def tokens(self, target: str) -> int | None:
         value = self._raw.get(target)
@@ -235,7 +241,7 @@ class _Row:
     def _number(self, target: str, value: object) -> float:
         try:
             number = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):  # a whole number may be past every float
             number = math.nan
         if not math.isfinite(number):
             raise self._bad(target, value, "expected a number")

@@ -228,7 +228,7 @@ def _shape(incident: Incident) -> dict[str, Any]:
 
 def where_of(folder: str | None, address: str | None) -> str:
     where = folder or address
-    if where is None or (folder and address):
+    if not where or (folder and address):
         raise click.UsageError("give --store DIR or --connect ADDR, one of them")
     return where
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from telemetry.cli import safe, spoken, table
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from telemetry.ask.reading import Result
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = "127.0.0.1:4317"  # OTLP's own port
 SOCKET = "collect.sock"
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_FILE = NamedPath(path_type=Path, dir_okay=False)
 
 
 @click.group("collect", invoke_without_command=True)
 @click.option(
     "--store",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NamedPath(path_type=Path, file_okay=False),
     help="The store's folder.",
 )
 @click.option(

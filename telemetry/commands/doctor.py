@@ -31,7 +31,7 @@ def doctor(folder: str | None, address: str | None, as_json: bool) -> None:
     from telemetry import doctor as room
 
     where = folder or address
-    if where is None or (folder and address):
+    if not where or (folder and address):
         raise click.UsageError("give --store DIR or --connect ADDR, one of them")
     with spoken():
         checks = room.judge(room.examine(where))

@@ -16,6 +16,8 @@ import click
 
 from telemetry.ask.printing import narrate_partial, print_csv, print_json
 from telemetry.cli import instant, safe, table
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from telemetry.ask.export import Exported
@@ -48,7 +50,7 @@ def _asked(folder: str | None, address: str | None) -> Iterator[Source]:
     from telemetry.source import open_source
 
     where = folder or address
-    if where is None or (folder and address):
+    if not where or (folder and address):
         raise click.UsageError("give --store DIR or --connect ADDR, one of them")
     source = open_source(where)
     try:
@@ -83,7 +85,7 @@ def _bounds(start: str | None, end: str | None) -> tuple[float, float]:
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--limit", type=click.IntRange(1, 999_999), default=_DEFAULT_ROWS, show_default=True,
               help="Rows at most; more are cut off, and stderr says so.")  # fmt: skip
-@click.option("--timeout-s", type=click.FloatRange(0, 600, min_open=True),
+@click.option("--timeout-s", type=Finite(0, 600, min_open=True),
               default=_DEFAULT_TIMEOUT_S, show_default=True, help="Seconds at most.")  # fmt: skip
 @click.option("--schema", is_flag=True, help="List tables and columns, their units and meanings.")
 def ask_sql(
@@ -175,7 +177,7 @@ def _wide(result: Result) -> list[str]:
 @click.option("--table", "tables", multiple=True, metavar="NAME",
               help="Only this table; may be given again. One alone makes one file.")  # fmt: skip
 @click.option("-o", "--output", "target", required=True, metavar="PATH",
-              type=click.Path(path_type=Path), help="The file, or the folder.")  # fmt: skip
+              type=NamedPath(path_type=Path), help="The file, or the folder.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace what an export has left at PATH.")
 @click.option("--json", "as_json", is_flag=True, help="What was written as a JSON object.")
 def export(

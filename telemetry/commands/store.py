@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from telemetry.cli import safe, say_partial, spoken, table
+from telemetry.named_path import NamedPath, NamedPlace
 
 if TYPE_CHECKING:
     from telemetry.ask.reading import Result
@@ -28,7 +29,7 @@ _DRY = click.option("--dry-run", is_flag=True, help="Say what would go; change n
 
 
 @click.command("size")
-@click.argument("where")
+@click.argument("where", type=NamedPlace())
 @_JSON
 def size(where: str, as_json: bool) -> None:
     """Bytes and rows a table and day, the growth a day, and the day the disk fills.
@@ -128,7 +129,7 @@ def _bytes(number: float) -> str:
 
 
 @click.command("retention")
-@click.argument("where")
+@click.argument("where", type=NamedPlace())
 @_DRY
 @_JSON
 def retention(where: str, dry_run: bool, as_json: bool) -> None:
@@ -153,7 +154,7 @@ def retention(where: str, dry_run: bool, as_json: bool) -> None:
 
 
 @click.command("backup")
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", type=NamedPath(path_type=Path))
 @_STORE
 @_CONNECT
 @_JSON
@@ -179,8 +180,8 @@ def backup(target: Path, folder: str | None, address: str | None, as_json: bool)
 
 
 @click.command("restore")
-@click.argument("source", metavar="BACKUP", type=click.Path(path_type=Path))
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("source", metavar="BACKUP", type=NamedPath(path_type=Path))
+@click.argument("folder", metavar="DIR", type=NamedPath(path_type=Path))
 @_JSON
 def restore(source: Path, folder: Path, as_json: bool) -> None:
     """Bring a backup back as a store in a new folder. Every file is checked against its hash.
@@ -251,7 +252,7 @@ def _show(done: Result, as_json: bool, nothing: str) -> None:
 
 def _where(folder: str | None, address: str | None) -> str:
     where = folder or address
-    if where is None or (folder and address):
+    if not where or (folder and address):
         raise click.UsageError("give --store DIR or --connect ADDR, one of them")
     return where
 

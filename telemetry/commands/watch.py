@@ -122,7 +122,7 @@ def _frames(where: str, asked: Asked, once: bool) -> Generator[Frame, None, None
 
 def _where(folder: str | None, address: str | None) -> str:
     where = folder or address
-    if where is None or (folder and address):
+    if not where or (folder and address):
         raise click.UsageError("give --store DIR or --connect ADDR, one of them")
     return where
 

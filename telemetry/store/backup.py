@@ -195,7 +195,7 @@ def _read_index(folder: Path, source: Path) -> dict[str, Any]:
         raise StoreError(
             f"{source} has no {INDEX}: it is no backup, or one that was cut short"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise StoreError(f"{source}: {INDEX} cannot be understood: {e}") from None
     if not known or index.get("store_version", 0) > migrations.current():
         raise StoreError(f"{source} was written by a newer program: restore it with that one")

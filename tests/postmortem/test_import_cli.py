@@ -81,3 +81,48 @@ def test_a_store_that_is_held_is_exit_code_three(log, tmp_path):
     with Store.open(tmp_path / "s"):
         done = run(log, "--format", "csv", "--store", tmp_path / "s")
     assert done.exit_code == 3
+
+
+HUGE = "1" + "0" * 400  # past every float
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "says"),
+    [
+        ("csv", HEAD + "x" * 1025 + ",1796000000,5\n", "expected a name of at most 1,024"),
+        ("csv", HEAD + "a,0001-01-01T00:00:00Z,5\n", "lies before 1970"),
+        ("csv", HEAD + "a,9999-12-31T23:59:59Z,5\n", "after March 2255"),
+        ("csv", HEAD + f"a,{'9' * 5000},5\n", "expected a finite number"),
+        ("jsonl", f'{{"user_id":"a","ts":1796000000,"ttft_ms":{HUGE}}}', "expected a number"),
+        ("mooncake", f'{{"timestamp":1,"input_length":{HUGE},"output_length":1}}', "at most"),
+        (
+            "vllm-bench",
+            f'{{"start_times":[{HUGE}],"input_lens":[1],"output_lens":[1],"ttfts":[1]}}',
+            "expected seconds",
+        ),
+        (
+            "vllm-bench",
+            f'{{"start_times":[1],"input_lens":[{HUGE}],"output_lens":[1],"ttfts":[1],'
+            f'"date":"20261129-170000","duration":{HUGE}}}',
+            "expected a whole number",
+        ),
+    ],
+)
+def test_a_value_past_all_sense_is_a_bad_line_and_leaves_nothing(tmp_path, form, text, says):
+    path = tmp_path / "log"
+    path.write_text(text)
+    done = run(path, "--format", form, "--store", tmp_path / "s")
+    assert done.exit_code == 1
+    assert says in done.stderr
+    assert len(done.stderr) < 400
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_file_given_twice_is_said_to_be(log, tmp_path):
+    again = run(log, log, "--format", "csv", "--store", tmp_path / "s")
+    assert "is named twice" in again.stderr
+    twin = tmp_path / "twin.csv"
+    twin.write_bytes(log.read_bytes())
+    same = run(log, twin, "--format", "csv", "--store", tmp_path / "s")
+    assert "holds the same as" in same.stderr
+    assert not (tmp_path / "s").exists()

@@ -20,6 +20,7 @@ from engine.simulation.traces.trace import (
     Spread,
     Trace,
     TraceOptions,
+    shown,
     tokens,
 )
 
@@ -55,13 +56,13 @@ def mooncake(path: Path, options: TraceOptions) -> Trace:
 def _row(line: str, where: str) -> tuple[float, int, int, tuple[int, ...]]:
     try:
         row: Any = json.loads(line)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise BadRow("unreadable", f"{where}: no JSON: {e}") from None
     if not isinstance(row, dict):
         raise BadRow("unreadable", f"{where}: expected a JSON object")
     at_ms = row.get("timestamp")
     if isinstance(at_ms, bool) or not isinstance(at_ms, int | float) or not 0 <= at_ms < 1e15:
-        raise BadRow("unreadable", f"{where}: timestamp = {at_ms!r}: expected milliseconds")
+        raise BadRow("unreadable", f"{where}: timestamp = {shown(at_ms)}: expected milliseconds")
     blocks = row.get("hash_ids", [])
     if not isinstance(blocks, list) or any(type(b) is not int for b in blocks):
         raise BadRow("unreadable", f"{where}: hash_ids: expected a list of whole numbers")

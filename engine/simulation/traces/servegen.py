@@ -191,7 +191,9 @@ def _dataset(path: Path) -> _Dataset | None:
             for start, w in windows.items()
             if w["input_tokens"] != "{}" and w["output_tokens"] != "{}"
         )
-    except (ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError) as e:
+    except (
+        ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, OverflowError
+    ) as e:  # fmt: skip
         raise WorkloadError(
             f"{path}: expected windows of input_tokens and output_tokens, each a dict of "
             f"length -> share written as text: {e}"

@@ -27,6 +27,7 @@ PEAK_FLOPS_PER_S = {
     "h100-80gb-pcap": H100.flops_per_s,  # the same device under a power cap
 }
 PARAMETERS = {"llama2-70b": 69e9, "bloom-176b": 176e9}
+_LARGEST = 1e9  # tokens, requests, seconds: past it a number is a slip
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -75,10 +76,11 @@ def _steps(row: dict[str, str], where: str) -> tuple[Machine, list[MeasuredStep]
         least_s = 2 * PARAMETERS[machine.model] * batch * prompt / peak
     except KeyError as e:
         raise WorkloadError(f"{where}: no such column, model or hardware: {e}") from None
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, OverflowError) as e:
         raise WorkloadError(f"{where}: {e}") from None
-    if min(prompt, batch, machine.tensor_parallel, prefill_s, decode_s) <= 0:
-        raise WorkloadError(f"{where}: expected sizes and times above 0")
+    sizes, times = (prompt, batch, machine.tensor_parallel), (prefill_s, decode_s, whole_s)
+    if not all(0 < x < _LARGEST for x in (*sizes, *times)):
+        raise WorkloadError(f"{where}: expected sizes and times above 0 and below {_LARGEST:g}")
     generated = max(1.0, (whole_s - prefill_s) / decode_s)
     context = int(batch * (prompt + generated / 2))
     steps = [MeasuredStep(StepFeatures(0, batch, context, 0), decode_s)]

@@ -271,6 +271,12 @@ class Spread:
         return self.names[self._zipf.at(min(point, 1 - 2**-53))]
 
 
+def shown(value: object) -> str:
+    """A cell in a message: what somebody else wrote may be as long as a book."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def tokens(text: object, column: str, where: str) -> int:
     """A length as a trace writes it. Raises BadRow unless it is a whole number >= 1."""
     try:
@@ -278,9 +284,11 @@ def tokens(text: object, column: str, where: str) -> int:
     except ValueError:
         count = None
     if count is None or isinstance(text, bool):
-        raise BadRow("unreadable", f"{where}: {column} = {text!r}: expected a whole number")
+        raise BadRow("unreadable", f"{where}: {column} = {shown(text)}: expected a whole number")
     if count < 1:
-        raise BadRow("no tokens", f"{where}: {column} = {count}: expected at least 1")
+        raise BadRow("no tokens", f"{where}: {column} = {shown(count)}: expected at least 1")
     if count > LONGEST:
-        raise BadRow("unreadable", f"{where}: {column} = {count:.3g}: expected at most {LONGEST}")
+        raise BadRow(
+            "unreadable", f"{where}: {column} = {shown(count)}: expected at most {LONGEST}"
+        )
     return count

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import WorkloadError
-from engine.simulation.traces.trace import Account, BadRow, Row, Trace, TraceOptions, tokens
+from engine.simulation.traces.trace import Account, BadRow, Row, Trace, TraceOptions, shown, tokens
+from telemetry.otlp.read import LONGEST_NAME
 
 
 def vtc(path: Path, options: TraceOptions) -> Trace:
@@ -46,7 +47,7 @@ def _responses(path: Path) -> list[dict[str, Any]]:
         line = f.readline()
     try:
         responses = json.loads(line)["result"]["responses"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise WorkloadError(
             f"{path}: line 1: expected a JSON object with result.responses"
         ) from None
@@ -57,10 +58,10 @@ def _responses(path: Path) -> list[dict[str, Any]]:
 
 def _row(response: dict[str, Any], where: str) -> Row:
     client, at_s = response.get("adapter_dir"), response.get("req_time")
-    if not isinstance(client, str) or not client:
-        raise BadRow("unreadable", f"{where}: adapter_dir = {client!r}: expected a name")
+    if not isinstance(client, str) or not client or len(client) > LONGEST_NAME:
+        raise BadRow("unreadable", f"{where}: adapter_dir = {shown(client)}: expected a name")
     if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s < 1e12:
-        raise BadRow("unreadable", f"{where}: req_time = {at_s!r}: expected seconds")
+        raise BadRow("unreadable", f"{where}: req_time = {shown(at_s)}: expected seconds")
     prompt = tokens(response.get("prompt_len"), "prompt_len", where)
     ttft_s = _measured(response.get("first_token_latency"))
     return Row(

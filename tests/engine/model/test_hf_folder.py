@@ -112,6 +112,22 @@ def test_a_sharded_folder_is_the_same_model(folder):
         ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
         ({"rope_parameters": "long"}, "wrong type"),
         ({"layer_types": 3}, "wrong type"),
+        ({"eos_token_id": "32"}, "eos_token_id is '32'; expected a token's id"),
+        ({"eos_token_id": [0, 1.5]}, r"eos_token_id is \[0, 1.5\]"),
+        ({"eos_token_id": True}, "eos_token_id is True"),
+        ({"rms_norm_eps": True}, "rms_norm_eps is True; expected a number above 0"),
+        ({"rope_theta": 0}, "rope_theta is 0; expected a number above 0"),
+        (
+            {"tie_word_embeddings": "false"},
+            "tie_word_embeddings is 'false'; expected true or false",
+        ),
+        ({"attention_bias": []}, r"attention_bias is \[\]; expected true or false"),
+        (
+            {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": -4}},
+            "original_max_position_embeddings is -4; expected a number above 0",
+        ),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": -1}, "sliding_window is -1"),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": "x"}, "sliding_window is 'x'"),
         ({"num_hidden_layers": 2_000_000_000}, "layers.2.*is missing; config.json says 2000000000"),
         ({"num_key_value_heads": 3}, "do not divide"),
         ({"num_hidden_layers": 3}, "layers.2.*is missing"),
@@ -157,6 +173,26 @@ def test_a_yarn_config_may_name_the_context_before_stretching(folder):
     for original in (512, None):
         change(folder, rope_scaling=yarn | {"original_max_position_embeddings": original})
         assert read_hf_config(folder).max_context == 4096
+
+
+_DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_json_nested_without_end_is_refused_and_ends_no_process(folder, name):
+    (folder / name).write_text(_DEEP)
+    with pytest.raises(ModelError, match=rf"{name}: not JSON"):
+        read_hf_config(folder)
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [(_DEEP, "not an index"), ('{"weight_map": {"a": "b\\u0000"}}', r"'b\\x00' is not a file of")],
+)
+def test_an_odd_index_of_weight_files_is_refused_by_name(folder, index, says):
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ModelError, match=says):
+        load_model(str(folder), "float32")
 
 
 def test_a_window_shorter_than_the_context_caps_it_where_it_is_on(folder):

@@ -100,6 +100,18 @@ def test_every_address_of_both_kinds_is_one_socket() -> None:
             socket.create_connection((host, port), timeout=10).close()
 
 
+def test_an_address_of_another_machine_is_not_blamed_on_the_port() -> None:
+    with pytest.raises(ServeError, match=r"203\.0\.113\.7.*give an address or a name of this") as e:
+        listen("203.0.113.7", 0)  # kept for documents: nobody's
+    assert "--port" not in str(e.value)
+
+
+@pytest.mark.parametrize("host", ["", " "])
+def test_an_empty_host_is_said_to_be_empty(host: str) -> None:
+    with pytest.raises(DoorRefused, match="--host is empty"):
+        HttpDoor(host, plain_http=True).check()
+
+
 def test_a_host_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
