@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from console.handover.export_command import export
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from console.act.desk import Desk
@@ -69,7 +70,7 @@ CYCLES = (300_000, 100, 100)
 @click.option("--tenant", metavar="NAME", help="With --once --page tenant or requests: whose.")
 @click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Thresholds and first look (TOML; see docs/console.md).",
 )

@@ -6,10 +6,12 @@ judged again in a window of its own. Prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from functools import partial
+from math import inf
 
 from postmortem.report.make import BEFORE_S
 from postmortem.summed import Sums
@@ -18,7 +20,7 @@ from telemetry.findings import examine
 from telemetry.incidents import JOIN_BUCKETS
 from telemetry.source import Source
 from telemetry.verdict import QUIET, UNKNOWN, judge_case
-from telemetry.window import Window, pools_of, read_window
+from telemetry.window import PoolChoice, Window, pools_of, read_window
 
 PIECE_BUCKETS = 60  # looked at together
 AROUND_BUCKETS = 3  # of calm on both sides of what is judged
@@ -69,10 +71,15 @@ def find_incidents(
     """Every incident that touches [start, end), worst first. `hear` is told which part of the span
     is looked through. Raises PoolChoice where `pool` has no rows, StoreError as reading does."""
     reads = Sums(source, start - BEFORE_S)
-    pools = (pool,) if pool is not None else pools_of(source.read("engine_minute", start, end))
+    rows = source.read("engine_minute", start, end)
+    names = pools_of(rows)
+    if pool is not None and names and pool not in names:
+        raise PoolChoice(f"no pool {pool!r} in this span; there is {', '.join(map(repr, names))}")
+    pools = (pool,) if pool is not None else names
     found: list[Candidate] = []
     for i, name in enumerate(pools):
-        spans = _spans(reads, start, end, name, partial(_part, hear, i, len(pools)))
+        heard = sorted({r.bucket_start for r in rows if r.pool == name})
+        spans = _spans(reads, start, end, name, heard, partial(_part, hear, i, len(pools)))
         judged = [_judged(reads, a, z, end, name, zone) for a, z in spans]
         found += {(c.pool, c.onset): c for c in judged if c is not None}.values()
     return tuple(sorted(found, key=lambda c: (-c.severity, c.onset, c.pool)))
@@ -83,21 +90,34 @@ def _part(hear: Callable[[float], None], i: int, of: int, part: float) -> None:
 
 
 def _spans(
-    reads: Sums, start: float, end: float, pool: str, hear: Callable[[float], None]
+    reads: Sums,
+    start: float,
+    end: float,
+    pool: str,
+    heard: Sequence[float],
+    hear: Callable[[float], None],
 ) -> list[tuple[float, float]]:
-    """Stretches outside their baseline; those that touch are one."""
+    """Stretches outside their baseline; those that touch are one. `heard`: where the pool's buckets
+    begin, in order."""
     found: list[tuple[float, float]] = []
-    at, bucket_s = start, 0.0
-    while at < end:
+    at, bucket_s = start, _bucket_s(reads, start, end, pool)
+    while (at := _on(heard, at, PIECE_BUCKETS * bucket_s)) < end:
         hear((at - start) / (end - start))
-        piece_s = PIECE_BUCKETS * (bucket_s or _bucket_s(reads, at, end, pool))
+        piece_s = PIECE_BUCKETS * bucket_s
         window = read_window(reads, at, min(end, at + piece_s), pool=pool)
-        bucket_s = window.bucket_s
+        bucket_s = window.bucket_s or bucket_s
         case = open_case(window)
         episodes = [e for e in (case.incident, *case.others) if e is not None]
         found += [(e.onset, e.end) for e in episodes]
         at += piece_s
     return _joined(found, (JOIN_BUCKETS + 1) * bucket_s)
+
+
+def _on(heard: Sequence[float], at: float, piece_s: float) -> float:
+    """Where to look next: after a whole piece of silence, not before the next bucket comes near. A
+    stray row may lie a century ahead."""
+    i = bisect_left(heard, at - piece_s)
+    return max(at, (heard[i] if i < len(heard) else inf) - piece_s)
 
 
 def _bucket_s(reads: Sums, start: float, end: float, pool: str) -> float:

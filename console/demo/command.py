@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -21,6 +20,8 @@ from console.demo.script import SCENARIOS, Played, Script
 from console.demo.setup import Say, default_store, first_line, make_adapters, make_settings
 from engine.errors import EngineError
 from engine.simulation.workload import read_workload
+from telemetry.finite_option import Finite
+from telemetry.named_path import NamedPath
 
 if TYPE_CHECKING:
     from engine.serving.processes import ServeProcesses
@@ -31,18 +32,6 @@ LOOK_S = 0.5  # how often a death among the processes is looked for
 # What shapes a play has no part in a recording, and the other way round.
 LIVE_ONLY = ("as_json", "policy", "duration", "scenario", "model", "port")
 REPLAY_ONLY = ("speed",)
-
-
-class Finite(click.FloatRange):
-    """A range that a number which is none (nan, inf) does not lie in either."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
-        return number
 
 
 @click.command()
@@ -74,7 +63,7 @@ class Finite(click.FloatRange):
 @click.option("--replay", is_flag=True, help="Play a recorded run; no model, no download.")
 @click.option("--speed", type=Finite(min=0.1, max=100), default=1.0, show_default=True,
               help="Of a replay: seconds of the recording in one.")  # fmt: skip
-@click.option("--store", type=click.Path(path_type=Path),
+@click.option("--store", type=NamedPath(path_type=Path),
               help="Folder the telemetry goes to (a new one by default); with --replay, the one "
               "to play.")  # fmt: skip
 @click.option("--model", default="smollm2-135m", show_default=True,
@@ -110,7 +99,9 @@ def demo(
       tenantscope demo --scenario slow --store slow-store
     """
     _refuse_idle_options(ctx, LIVE_ONLY if replay else REPLAY_ONLY, replay)
-    interactive = sys.stdout.isatty() and sys.stdin.isatty() and not headless and not as_json
+    # The console is drawn on stderr; what is left when it ends goes to stdout.
+    terminal = all(f.isatty() for f in (sys.stdin, sys.stdout, sys.stderr))
+    interactive = terminal and not headless and not as_json
     if replay:
         from console.demo.replay import play_recording
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from telemetry.named_path import NamedPath
+
 DEFAULT_SPAN_S = 1800.0
 
 
@@ -27,7 +29,7 @@ DEFAULT_SPAN_S = 1800.0
               )  # fmt: skip
 @click.option("--to", "end", metavar="TIME", default="end", show_default=True)
 @click.option("--into", metavar="DIR", default=".", show_default=True,
-              type=click.Path(file_okay=False, exists=True, path_type=Path),
+              type=NamedPath(file_okay=False, exists=True, path_type=Path),
               help="The folder that the file goes to; nothing there is replaced.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="What was written, as a JSON object.")
 def export(

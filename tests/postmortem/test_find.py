@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def source(store: Path) -> Iterator[Source]:
     source = open_source(store)
     yield source
     source.close()
+
+
+def test_a_stray_row_a_century_ahead_is_not_walked_to(tmp_path: Path):
+    pool = two_incidents()
+    century = 100 * 365 * 86_400.0
+    last = pool.rows["engine_minute"][-1]
+    pool.put("engine_minute", replace(last, bucket_start=T0 + century))
+    fill(tmp_path / "store", pool)
+    source = open_source(tmp_path / "store")
+    looked: list[float] = []
+    try:
+        found = find_incidents(source, T0, T0 + century + 60.0, zone=UTC, hear=looked.append)
+    finally:
+        source.close()
+    assert [c.onset - T0 for c in found] == [1000.0, 300.0]
+    assert len(looked) < 10
 
 
 def run(*args: str) -> Result:
