@@ -250,8 +250,8 @@ def test_a_disk_that_is_full_leaves_no_half_adapter_in_the_way(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["make", "", "--model", "synthetic"], "'' is no folder"),
-        (["inspect", ""], "'' is no folder"),
+        (["make", "", "--model", "synthetic"], "'' is blank and names nothing"),
+        (["inspect", ""], "'' is blank and names nothing"),
         (["make", "a", "--model", "synthetic", "--seed", "-1"], "-1 is not in the range"),
     ],
 )
