@@ -46,9 +46,8 @@ from telemetry.source import open_source
 from telemetry.store.store import Store
 
 MINUTE_S, DELIVERY_S = 60.0, 10.0
-SETTLE_S = (
-    8.0  # from the first delivery until the console's share is measured: its picture is whole
-)
+# From the first delivery until the console's share is measured: its picture is whole by then.
+SETTLE_S = 8.0
 HISTORY = 65  # minutes
 HOLDERS = 8
 MOST_CPU, MOST_STORE_CPU, MOST_KEY_S = 0.25, 0.03, 0.100

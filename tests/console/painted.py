@@ -22,10 +22,10 @@ from console.pages import PAGES
 from console.poller import Found, Now
 from console.screens import Place
 from tests.console import painted_acts as acts
+from tests.console.on_screen import Mute, hear
 from tests.console.pages import world
 from tests.console.pages.screens import PLACES
 from tests.console.pages.world import SIZES
-from tests.console.test_app import Mute, hear
 
 FOLDER = Path(__file__).parent / "painted"
 LOOKS: Mapping[str, Mapping[str, str]] = {"dark": {}, "nocolor": {"NO_COLOR": "1"}}

@@ -32,9 +32,9 @@ from console.screens import Place
 from console.widgets.act_form import ActForm
 from tests.console import rows as made
 from tests.console.act.stage import until
+from tests.console.on_screen import hear
 from tests.console.pages import world
 from tests.console.screens import picture
-from tests.console.test_app import hear
 
 SPAN_S = 900.0
 WALL = world.END + 60.0  # when what still holds is counted

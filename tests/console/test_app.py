@@ -1,125 +1,38 @@
-"""The console under keys, clicks, sizes and a source that fails; pictures are handed to it."""
+"""The console under keys, clicks and sizes; pictures are handed to it."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import replace
-from datetime import UTC
 
 import pytest
 from textual.command import CommandList
 from textual.containers import VerticalScroll
-from textual.events import Key
 
 from console import account, wide
-from console.app import NOT_LISTED, ConsoleApp, Heard
+from console.app import NOT_LISTED
 from console.command import read_time
-from console.detail import Ask, Asks, Detail
 from console.keys import KEYS
 from console.pages import PAGES
 from console.panels import Snapshot
-from console.poller import THREAD, Now, Then, Trouble
-from console.seeing import REMEMBERED
-from console.settings import ConsoleSettings
+from console.poller import THREAD, Now
 from console.widgets.help_page import HelpPage
-from telemetry.ask.reading import Result
 from tests.console import rows as made
+from tests.console.on_screen import (
+    CALM,
+    HURT,
+    QUICK,
+    Answering,
+    Mute,
+    app_of,
+    chosen,
+    hear,
+    quick,
+    scene,
+    shown,
+    until,
+)
 from tests.console.test_overview import END, picture
-
-CALM = picture(made.calm(), made.T0 + 120.0)
-HURT = picture()
-
-
-class Mute:
-    """A feed that never answers: the test says what the screen hears."""
-
-    def __init__(self) -> None:
-        self.over = threading.Event()
-        self.pools: list[str | None] = []
-        self.wanted: list[float] = []
-        self.columns: list[bool] = []
-
-    def snapshot(self) -> Snapshot:
-        self.over.wait()
-        raise ConnectionError("over")
-
-    def at(self, at: float) -> Snapshot:
-        self.wanted.append(at)
-        return replace(CALM, now=at, edge=END)
-
-    def detail(self, asks: Asks) -> Detail:
-        return Detail(asks)
-
-    def show_pool(self, pool: str | None) -> None:
-        self.pools.append(pool)
-
-    def show_columns(self, every: bool) -> None:
-        self.columns.append(every)
-
-    def close(self) -> None:
-        self.over.set()
-
-
-class Turned:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def app_of(feed=None, **more) -> ConsoleApp:
-    mute = Mute() if feed is None else feed
-    return ConsoleApp(mute, read_time=read_time, tz=UTC, **more)
-
-
-def shown(app: ConsoleApp) -> list[str]:
-    return [line.plain.rstrip() for line in app._body.shown]
-
-
-def chosen(app: ConsoleApp) -> str:
-    """The line that is marked as chosen; there is one."""
-    [line] = [line.plain for line in app._body.shown if line.tint == "cursor"]
-    return line
-
-
-async def hear(app, pilot, told) -> None:
-    app.post_message(Heard(told))
-    await pilot.pause()
-    await pilot.pause()
-
-
-async def quick(app, pilot, *keys) -> None:
-    """Type into what has the focus and wait once, where the pilot waits after each key for a
-    machine that is idle. Letters and enter alone: what is bound to a key comes after them."""
-    for key in keys:
-        app.post_message(Key(key, key if len(key) == 1 else None))
-    await pilot.pause()
-    await pilot.pause()
-
-
-def scene(size=(80, 24), feed=None, toasts=False, **more):
-    """Run a test's body on a screen of a size; what never ends fails. `toasts`: what is said is
-    shown, not only remembered."""
-
-    def decorate(body):
-        async def play():
-            app = app_of(feed() if feed else None, **more)
-            async with app.run_test(size=size, notifications=toasts) as pilot:
-                try:
-                    await body(app, pilot)
-                finally:
-                    app._feed.close()
-
-        def test():
-            asyncio.run(asyncio.wait_for(play(), 40))
-
-        test.__name__ = body.__name__
-        test.__doc__ = body.__doc__
-        return test
-
-    return decorate
 
 
 @scene()
@@ -219,24 +132,6 @@ async def test_space_holds_the_picture_while_figures_are_still_collected(app, pi
     assert (app.picture.now, "LIVE" in shown(app)[0]) == (END + 30.0, True)
 
 
-def until(pilot, true):
-    async def wait():
-        while not true():
-            await pilot.pause(0.01)
-
-    return wait()
-
-
-class Answering(Mute):
-    """A feed that gives the newest picture, and those of the past."""
-
-    def snapshot(self) -> Snapshot:
-        return HURT
-
-
-QUICK = ConsoleSettings(period_s=0.2)
-
-
 @scene(feed=Answering, settings=QUICK)
 async def test_the_arrows_step_by_buckets_and_the_edge_is_reached_again(app, pilot):
     await until(pilot, lambda: app.picture is not None)
@@ -296,108 +191,6 @@ def test_the_start_is_where_the_first_bucket_ends_so_that_there_is_something_to_
     seen = replace(HURT, data_at=175.0, now=180.0, edge=None,
                    trend=replace(HURT.trend, bucket_s=60.0, share=share))  # fmt: skip
     assert read_time("start", seen) == 60.0
-
-
-@scene(feed=Answering, settings=QUICK, at=END - 30.0)
-async def test_it_can_begin_in_the_past(app, pilot):
-    await until(pilot, lambda: app.picture is not None and app.picture.edge is not None)
-    assert app.picture.now == END - 30.0
-    await pilot.press("end")
-    await until(pilot, lambda: app.picture.edge is None)
-
-
-@scene()
-async def test_a_source_that_fails_leaves_its_last_picture_grey_under_a_banner(app, pilot):
-    await hear(app, pilot, Now(HURT))
-    await hear(app, pilot, Trouble("connection \x1b[31mrefused"))
-    assert shown(app)[1].startswith("!! no fresh figures for")
-    assert "connection \\x1b[31mrefused; trying again" in shown(app)[1]
-    assert {p.role for line in app._body.shown[2:-1] for p in line.pieces} == {"dim"}
-    await hear(app, pilot, Now(HURT))
-    assert shown(app)[1].startswith("!! 3 HURT")
-
-
-def test_a_source_that_says_nothing_is_said_to_be_silent():
-    clock = Turned()
-
-    @scene(monotonic=clock)
-    async def silent(app, pilot):
-        await hear(app, pilot, Now(HURT))
-        clock.now = 42.0
-        app.check_feed()
-        assert shown(app)[1].startswith("!! no fresh figures for 42s: the source does not answer")
-
-    silent()
-
-
-def test_a_console_that_asks_rarely_is_not_silent_in_between():
-    clock = Turned()
-
-    @scene(monotonic=clock, settings=ConsoleSettings(period_s=60.0))
-    async def patient(app, pilot):
-        await hear(app, pilot, Now(HURT))
-        clock.now = 59.0
-        app.check_feed()
-        assert "data 59s" in shown(app)[0]
-        assert shown(app)[1].startswith("!! 3 HURT")
-
-    patient()
-
-
-@scene()
-async def test_an_answer_about_another_instant_than_wanted_is_not_shown(app, pilot):
-    await hear(app, pilot, Now(HURT))
-    await hear(app, pilot, Then(END - 50.0, CALM))
-    assert app.picture is HURT
-
-
-def test_answers_to_pages_are_kept_for_a_while_and_a_refusal_takes_none_away():
-    app = app_of()
-    asked = [(Ask.of("rows", f"query{n}"),) for n in range(REMEMBERED + 4)]
-    for asks in asked:
-        app._keep(Detail(asks, {"rows": Result(("n",), ((1,),))}))
-    assert len(app._details) == REMEMBERED
-    app._keep(Detail(asked[-1], trouble="gone"))
-    kept = app._details[tuple(a.about for a in asked[-1])]
-    assert (kept.rows("rows"), kept.trouble) == ([{"n": 1}], "gone")
-
-
-class Forgetful(Answering):
-    """The past cannot be read at first."""
-
-    broken = True
-
-    def at(self, at: float) -> Snapshot:
-        if self.broken:
-            raise ConnectionError("that day cannot be read")
-        return super().at(at)
-
-
-@scene(feed=Forgetful, settings=QUICK)
-async def test_an_instant_that_is_refused_is_said_marked_as_held_and_asked_for_again(app, pilot):
-    await until(pilot, lambda: app.picture is not None)
-    await pilot.press("left")
-    await pilot.pause()
-    assert "HELD" in shown(app)[0]
-    await until(pilot, lambda: "that day cannot be read" in shown(app)[1])
-    app._feed.broken = False
-    await until(pilot, lambda: app.picture.now == END - 10.0)
-    assert not shown(app)[1].startswith("!! no fresh figures")
-
-
-@scene()
-async def test_how_far_a_picture_of_the_past_lies_back_grows(app, pilot):
-    app.go(END - 50.0)
-    await hear(app, pilot, Then(END - 50.0, replace(CALM, now=END - 50.0, edge=END)))
-    await hear(app, pilot, Now(replace(HURT, now=END + 10.0)))
-    assert "HELD 60s back" in shown(app)[0]
-
-
-@scene()
-async def test_nothing_is_held_before_there_is_a_picture(app, pilot):
-    await pilot.press("space")
-    await hear(app, pilot, Now(HURT))
-    assert app.picture is HURT
 
 
 @scene()

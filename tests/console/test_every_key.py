@@ -20,8 +20,8 @@ from console.app import ConsoleApp, Heard
 from console.keys import KEYS
 from console.poller import Found, Now
 from console.widgets.help_page import HelpPage
+from tests.console.on_screen import hear, scene, shown
 from tests.console.pages import world
-from tests.console.test_app import hear, scene, shown
 
 HERE = Path(__file__).parent
 ANY, HELP = "any", "help"  # a key of all pages; one of the help
@@ -63,7 +63,7 @@ WALK = (
     ("table", "less_than_sign", r"sort share down"),
 )
 
-APP = "test_app.py::"
+APP, SOURCE = "test_app.py::", "test_app_source.py::"
 PAGES = "pages/test_keys_and_clicks.py::"
 ACTS = "act/test_keys_of_acts.py::"
 DEEDS = "handover/test_deeds.py::test_the_keys_of_the_hand_over"
@@ -72,7 +72,7 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
         APP + "test_a_opens_every_tenant_and_closes_it_again": ("a",),
         APP + "test_t_goes_to_a_time_and_what_is_no_time_stays_with_its_reason": ("t",),
         APP + "test_the_arrows_step_by_buckets_and_the_edge_is_reached_again": ("left", "right"),
-        APP + "test_it_can_begin_in_the_past": ("end",),
+        SOURCE + "test_it_can_begin_in_the_past": ("end",),
         APP + "test_space_holds_the_picture_while_figures_are_still_collected": ("space",),
         APP + "test_a_filter_is_typed_and_one_that_cannot_be_used_stays_with_its_reason": (
             "slash", "q"),

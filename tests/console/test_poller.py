@@ -21,7 +21,7 @@ from console.poller import (
     pause_s,
 )
 from tests.console import rows as made
-from tests.console.test_app import Answering, Mute
+from tests.console.on_screen import Answering, Mute
 from tests.console.test_overview import END, picture
 
 

@@ -18,7 +18,7 @@ from console.act.form import Stage as At
 from console.poller import Now
 from console.widgets.act_form import ActForm
 from tests.console.act.engine import AT, Opened
-from tests.console.test_app import HURT, Mute, app_of, hear
+from tests.console.on_screen import HURT, Mute, app_of, hear
 
 Body = Callable[["Scene"], Awaitable[None]]
 

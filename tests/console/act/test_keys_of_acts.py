@@ -12,7 +12,7 @@ from console.act.form import Stage
 from console.poller import Now
 from tests.console.act.engine import opened
 from tests.console.act.stage import Scene, Theatre, until
-from tests.console.test_app import CALM, HURT, Mute, app_of, hear, shown
+from tests.console.on_screen import CALM, HURT, Mute, app_of, hear, shown
 
 pytestmark = pytest.mark.xdist_group("acts")  # one screen for all of them
 

@@ -19,7 +19,7 @@ from telemetry.errors import StoreUnreachable
 from tests.console import places
 from tests.console import rows as made
 from tests.console.act.stage import until
-from tests.console.test_app import HURT, Mute, app_of, hear, shown
+from tests.console.on_screen import HURT, Mute, app_of, hear, shown
 
 
 class Turned:

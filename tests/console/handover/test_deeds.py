@@ -14,7 +14,7 @@ from console.handover import deeds, notes
 from console.handover.hand import Hand, Place, Said
 from console.lines import Row
 from console.poller import Now
-from tests.console.test_app import HURT, Mute, hear
+from tests.console.on_screen import HURT, Mute, hear
 
 
 class Shut:

@@ -15,8 +15,8 @@ from textual.widgets._toast import Toast
 from console.detail import Asks, Detail
 from console.poller import Now
 from console.settings import ConsoleSettings
+from tests.console.on_screen import Mute, chosen, hear, quick, scene, shown, until
 from tests.console.pages import world
-from tests.console.test_app import Mute, chosen, hear, quick, scene, shown, until
 
 QUICK = ConsoleSettings(period_s=0.2)
 
