@@ -7,6 +7,7 @@ Every message names file, table, key and value, and says what is allowed.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,7 +175,7 @@ def _settings(r: Reader, folder: Path) -> Settings:
         guard=read_guard(r.table("guard")),
         pools=pools,
         tenants=tenants,
-        adapters=tuple((a.name, str((folder / a.path).resolve())) for a in adapters),
+        adapters=tuple((a.name, os.path.realpath(folder / a.path)) for a in adapters),
         **named,
     )
     _unique(tenant_tables, "name", [(t.name,) for t in tenants])

@@ -6,6 +6,7 @@ nothing is calibrated, for nobody waits behind anybody. One thread.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ def names_of(folders: Sequence[Path]) -> dict[Path, str]:
     """A name each, the folder's own where that is no other's."""
     names: dict[Path, str] = {}
     for folder in dict.fromkeys(folders):
-        own = folder.resolve().name or "adapter"
+        own = os.path.basename(os.path.realpath(folder)) or "adapter"
         name, n = own, 2
         while name in names.values():
             name, n = f"{own}-{n}", n + 1

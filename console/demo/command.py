@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import threading
@@ -117,7 +118,7 @@ def demo(
         scenario,
         duration / FULL_S,
         model,
-        (store or default_store()).expanduser().resolve(),
+        Path(os.path.realpath((store or default_store()).expanduser())),
         port,
     )
     say = _narrate(as_json)

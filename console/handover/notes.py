@@ -5,6 +5,7 @@ Owns which store is asked and how long it may take; what becomes of a note the s
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def check_closed(where: str, write_notes: bool) -> None:
     import sample_incidents
 
     samples = Path(sample_incidents.__file__).resolve().parent
-    if samples in Path(where).resolve().parents:
+    if samples in Path(os.path.realpath(where)).parents:
         raise StoreError(
             f"{where} is a sample that ships: it takes no notes. Copy it elsewhere to write into it"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,22 +131,27 @@ def until(act: Act, now_s: float) -> float | None:
 def confined(folder: str, settings: Settings, config: Path | None) -> str:
     """The folder's real path, inside one that the settings stand in or name already. Raises
     ChangeRefused."""
-    roots = [Path(f).parent.resolve() for _, f in settings.adapters]
+    roots = [_real(Path(f).parent) for _, f in settings.adapters]
     if config is not None:
-        roots.insert(0, config.parent.resolve())
+        roots.insert(0, _real(config.parent))
     if not roots:
         raise ChangeRefused(
             "this engine knows no folder to take adapters from: name one in the settings"
         )
     try:
-        path = (roots[0] / folder).resolve()
-        # Links in a circle: a RuntimeError up to Python 3.12, links that are still there after it.
-        circle = any(p.is_symlink() for p in (path, *path.parents))
-    except (OSError, ValueError, RuntimeError):
-        circle = True
-    if circle:
+        path = _real(roots[0] / folder)
+        # What is still a link there is one of a circle.
+        real = not any(p.is_symlink() for p in (path, *path.parents))
+    except (OSError, ValueError):
+        real = False
+    if not real:
         raise ChangeRefused(f"folder {folder!r} is no path")
     if not any(path.is_relative_to(root) for root in roots):
         roofs = ", ".join(sorted({str(r) for r in roots}))
         raise ChangeRefused(f"folder {folder!r} is outside of where adapters may be: {roofs}")
     return str(path)
+
+
+def _real(path: Path) -> Path:
+    """Without links. Not `Path.resolve`: which Python it is decides what that says to a circle."""
+    return Path(os.path.realpath(path))

@@ -4,6 +4,7 @@ an `hf:` model, a GGUF file. Decides what is read from where; reads nothing itse
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ def load_model(
     path = model_path(name)
     if path.suffix == ".gguf":
         return _gguf(path, kind, say)
-    return _folder(path.resolve().name, path, kind, say)
+    return _folder(os.path.basename(os.path.realpath(path)), path, kind, say)
 
 
 def synthetic_model(

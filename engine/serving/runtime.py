@@ -24,7 +24,7 @@ def make_runtime_dir(given: Path | None) -> Path:
     if given is not None:
         given.mkdir(mode=0o700, parents=True, exist_ok=True)
         given.chmod(0o700)
-        folder = given.resolve()
+        folder = Path(os.path.realpath(given))
     else:
         parent = tempfile.gettempdir()
         made = len(os.fsencode(parent)) + len("/tenantscope-12345678") + _LONGEST_NAME

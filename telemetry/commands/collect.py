@@ -130,7 +130,7 @@ def _own_socket(folder: Path, spare: Path) -> str:
     is short enough for a socket."""
     from telemetry.service.listen import LONGEST_SOCKET_PATH
 
-    path = folder.resolve() / SOCKET
+    path = Path(os.path.realpath(folder)) / SOCKET
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         path = spare / SOCKET
     return f"unix:{path}"

@@ -84,7 +84,7 @@ def check_path(folder: Path) -> None:
 
 def check_outside(target: Path) -> None:
     """Raises StoreError for a path right in a store's folder, or of a file of one of its parts."""
-    folder = target.resolve().parent
+    folder = Path(os.path.realpath(target)).parent
     name = target.name.removesuffix(".wal")
     is_file = name.endswith(".duckdb") and sql.is_part(name.removesuffix(".duckdb"))
     is_table = sql.is_part(folder.name) and target.is_file() and target.stem in TABLES

@@ -295,3 +295,9 @@ def test_a_folder_with_another_kind_of_tokenizer_says_how_to_make_one(folder):
     (folder / "tokenizer.model").write_bytes(b"")
     with pytest.raises(ModelError, match=r"tokenizer.model but no tokenizer.json.*AutoTokenizer"):
         load_model(str(folder))
+
+
+def test_links_in_a_circle_are_no_model(tmp_path):
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(ModelError, match=r"cannot read config\.json"):
+        load_model(str(tmp_path / "round"))
